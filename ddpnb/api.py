@@ -1,0 +1,183 @@
+"""launch, dryrun, attach, runs: the one place where plan, run folder and supervisor are joined."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ddpnb.errors import LaunchError, RunDirError, SpecError
+from ddpnb.job import Job
+from ddpnb.launchers.base import Command, clean_environment, python
+from ddpnb.launchers.ports import is_taken
+from ddpnb.plan import Plan, plan
+from ddpnb.process import ProcessId
+from ddpnb.rundir import RunDir, runs_folder
+
+__all__ = ["attach", "dryrun", "launch", "on_launch", "runs"]
+
+_listeners: list[Callable[[Job], Any]] = []
+_launched: list[RunDir] = []
+"""Runs that this process has started and that may still hold GPUs."""
+
+
+def launch(
+    target: str | Path | Callable[..., Any] | None = None, *args: Any, **options: Any
+) -> Job:
+    """Start a script, a module or a notebook's function on several ranks; return a Job at once.
+
+        launch("train.py", "--lr", "0.1", nproc_per_node=2)
+        launch(module="mypkg.train", nproc_per_node=2)
+        launch(train, lr=0.1, nproc_per_node=2)
+
+    Args:
+        target: path of a script, or a function of the notebook. For a function, the cells that
+            define it and all that it needs are written to `<function>_ddp.py`, a script of its own.
+        args: the script's command line; for a function, its positional arguments (literals).
+        module: run `python -m module` instead of a script.
+        launcher: Torchrun() (the default), Spawn(function="train") or Python().
+        name: short name of the run; by default that of the script.
+        nnodes: machines; this version launches on one.
+        nproc_per_node: ranks on this machine, or "gpu", "cpu", "auto" as in torchrun.
+        device: "auto", "cpu" or "cuda".
+        gpus: GPUs to use, by nvidia-smi's numbers, also when CUDA_VISIBLE_DEVICES is set.
+        threads: intra-op threads of each rank; by default OMP_NUM_THREADS, else 1.
+        env: variables for this run.
+        cwd: working folder of the ranks; by default this process's.
+        timeout: seconds after which the run is stopped and counts as failed.
+        grace: seconds that ranks get to end themselves when the run is stopped.
+        detach: True lets the run go on when this process ends.
+        arguments: any other keyword is an argument of the function (literals only).
+
+    Raises:
+        SpecError: what is asked for cannot be run; nothing was started.
+        LaunchError: the supervisor could not be started.
+    """
+    planned = plan(target, args, **options)
+    _refuse_taken_port(planned.command)
+    _write_script(planned)
+    run = planned.run
+    run.create(
+        planned.spec,
+        launcher=planned.launcher.to_json(),
+        command=planned.command.to_json(),
+        script=planned.source.text,
+        owner=None if planned.spec.detach else ProcessId.of(os.getpid()),
+        after=_holders(planned),
+        gpus=[vars(gpu) for gpu in planned.gpus],
+    )
+    _start_supervisor(run)
+    _launched.append(run)
+    job = Job(run)
+    for tell in _listeners:
+        tell(job)
+    return job
+
+
+def dryrun(
+    target: str | Path | Callable[..., Any] | None = None, *args: Any, **options: Any
+) -> Command:
+    """Return the exact command that `launch` would run; nothing is written or started."""
+    return plan(target, args, **options).command
+
+
+def _show_options(function: Callable[..., Any]) -> None:
+    """Have help() and the notebook's `?` show the options, which are spelled once, in `plan`."""
+    _, _, *options = inspect.signature(plan).parameters.values()
+    target, args, _ = inspect.signature(function).parameters.values()
+    returns = inspect.signature(function).return_annotation
+    signature = inspect.Signature([target, args, *options], return_annotation=returns)
+    function.__signature__ = signature  # type: ignore[attr-defined]
+
+
+for _function in (launch, dryrun):
+    _show_options(_function)
+
+
+def attach(run: str | Path | None = None) -> Job:
+    """Return the Job of a run, by its id or folder; None: the newest one."""
+    if run is None:
+        folders = _run_folders()
+        if not folders:
+            raise RunDirError(f"there are no runs in {runs_folder()}")
+        return Job(RunDir.open(folders[-1]))
+    path = Path(run)
+    return Job(RunDir.open(path if path.is_dir() else runs_folder() / path))
+
+
+def runs() -> list[Job]:
+    """Return the Jobs of all runs in the runs folder, oldest first."""
+    return [Job(RunDir.open(folder)) for folder in _run_folders()]
+
+
+def on_launch(tell: Callable[[Job], Any]) -> None:
+    """Have `tell(job)` called after each launch of this process, e.g. to show a view of it."""
+    if tell not in _listeners:
+        _listeners.append(tell)
+
+
+def _run_folders() -> list[Path]:
+    try:
+        folders = [path for path in runs_folder().iterdir() if (path / "run.json").exists()]
+    except FileNotFoundError:
+        return []
+    return sorted(folders, key=lambda path: (path.stat().st_ctime_ns, path.name))
+
+
+def _refuse_taken_port(command: Command) -> None:
+    if isinstance(command.port, int) and is_taken(command.port):
+        raise LaunchError(
+            f"port {command.port} is already in use on this machine;"
+            " leave the port out, and a free one is taken"
+        )
+
+
+def _write_script(planned: Plan) -> None:
+    source = planned.source
+    if source.generated and source.path is not None and source.text is not None:
+        try:
+            source.path.write_bytes(source.text)
+        except OSError as error:
+            raise SpecError(f"cannot write the script {source.path}: {error.strerror}") from error
+
+
+def _holders(planned: Plan) -> list[str]:
+    """Return the live runs of this process that hold a GPU which the new run will use."""
+    wanted = _held(planned.spec.to_json(), planned.launcher.name)
+    _launched[:] = [run for run in _launched if run.path.exists() and not run.state()[0].done]
+    holders = []
+    for run in _launched:
+        described = run.read_run()
+        if wanted & _held(described["spec"], described["launcher"]["name"]):
+            holders.append(run.run_id)
+    return holders
+
+
+def _held(spec: Mapping[str, Any], launcher: str) -> set[str]:
+    """Return the GPUs that a run computes on: one a rank, or all in a single plain process."""
+    return set(spec["gpus"] if launcher == "python" else spec["gpus"][: spec["nproc_per_node"]])
+
+
+def _start_supervisor(run: RunDir) -> None:
+    """Start the keeper of the run and return when it has written down who it is."""
+    log = os.open(run.launcher_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        done = subprocess.run(
+            [*python("ddpnb.launchers.supervise"), str(run.path)],
+            env=clean_environment(os.environ),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            check=False,
+        )
+    finally:
+        os.close(log)
+    if done.returncode != 0:
+        said = run.launcher_log.read_text(errors="replace").strip()
+        shutil.rmtree(run.path, ignore_errors=True)
+        raise LaunchError(f"the supervisor could not start (exit code {done.returncode}):\n{said}")

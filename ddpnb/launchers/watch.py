@@ -1,0 +1,134 @@
+"""What the supervisor sees of its ranks: how far each stream has grown, when each process ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ddpnb.process import ProcessId
+from ddpnb.records import Exit
+from ddpnb.rundir import RunDir, append_json_lines, read_json
+
+__all__ = ["RankProcess", "Watch"]
+
+
+@dataclass(kw_only=True)
+class RankProcess:
+    """One attempt of one rank; it owns the pidfd that tells when the process ends."""
+
+    rank: int
+    attempt: int
+    process: ProcessId
+    pidfd: int | None = None
+    ended: float | None = None
+    exitcode: int | None = None
+
+
+class Watch:
+    """Writes timeline.jsonl and finds the ranks by their `start` events.
+
+    Args:
+        run: the run that is watched.
+        on_pidfd: called with a pidfd that becomes readable when its process ends.
+    """
+
+    def __init__(self, run: RunDir, on_pidfd: Callable[[int], None]) -> None:
+        self._run = run
+        self._on_pidfd = on_pidfd
+        self._sizes: dict[str, int] = {}
+        self._events_read: dict[int, int] = {}
+        self._timeline = os.open(
+            run.timeline, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
+        )
+        self.ranks: dict[tuple[int, int], RankProcess] = {}
+
+    def look(self) -> None:
+        """Take one look at everything: call it about ten times a second."""
+        now = time.time()
+        grown: dict[str, int] = {}
+        for name, path in self._run.streams():
+            try:
+                size = path.stat().st_size
+            except FileNotFoundError:
+                continue
+            if size != self._sizes.get(name, 0):
+                grown[name] = self._sizes[name] = size
+        if grown:
+            append_json_lines(self._timeline, [{"time": round(now, 2), "sizes": grown}])
+        for rank in self._run.ranks():
+            self._read_starts(rank)
+        for process in self.ranks.values():
+            if process.ended is None and process.pidfd is None and not process.process.is_alive():
+                process.ended = now
+
+    def _read_starts(self, rank: int) -> None:
+        position = self._events_read.get(rank, 0)
+        try:
+            with self._run.rank(rank).events.open("rb") as file:
+                file.seek(position)
+                text = file.read()
+        except FileNotFoundError:
+            return
+        whole = text[: text.rfind(b"\n") + 1]
+        self._events_read[rank] = position + len(whole)
+        for line in whole.splitlines():
+            if b'"start"' in line:
+                event = json.loads(line)
+                if event["kind"] == "start":
+                    self._add(rank, event["data"])
+
+    def _add(self, rank: int, data: dict[str, Any]) -> None:
+        attempt = int(data["attempt"])
+        rank_process = RankProcess(
+            rank=rank,
+            attempt=attempt,
+            process=ProcessId(pid=int(data["pid"]), start_time=int(data["start_time"])),
+        )
+        rank_process.pidfd = rank_process.process.open()
+        if rank_process.pidfd is not None:
+            self._on_pidfd(rank_process.pidfd)
+        elif not rank_process.process.is_alive():
+            rank_process.ended = time.time()
+        self.ranks[rank, attempt] = rank_process
+
+    def ended(self, pidfd: int) -> None:
+        """Note that the process behind this pidfd has just ended; the pidfd is closed."""
+        for process in self.ranks.values():
+            if process.pidfd == pidfd:
+                process.ended = time.time()
+                process.pidfd = None
+        os.close(pidfd)
+
+    def reaped(self, pid: int, exitcode: int) -> None:
+        """Note the exit code of a rank that was the supervisor's own child."""
+        for process in self.ranks.values():
+            if process.process.pid == pid and process.exitcode is None:
+                process.exitcode = exitcode
+                process.ended = process.ended or time.time()
+
+    def alive(self) -> list[RankProcess]:
+        """Return the ranks that run now."""
+        return [p for p in self.ranks.values() if p.ended is None]
+
+    def exits(self) -> list[Exit]:
+        """Return how the last attempt of each rank ended, with what the launching agent knows."""
+        last: dict[int, Exit] = {}
+        for (rank, attempt), process in sorted(self.ranks.items()):
+            last[rank] = Exit(
+                rank=rank, attempt=attempt, exitcode=process.exitcode, time=process.ended
+            )
+        agent = read_json(self._run.agent)
+        if agent is None:
+            return list(last.values())
+        told = {int(rank): int(code) for rank, code in agent["exitcodes"].items()}
+        for rank in set(last) | set(told):
+            exit_ = last.get(rank, Exit(rank=rank))
+            if exit_.exitcode is None:
+                # The agent lists only those that failed.
+                exit_ = replace(exit_, exitcode=told.get(rank, 0))
+            last[rank] = exit_
+        return [last[rank] for rank in sorted(last)]

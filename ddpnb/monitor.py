@@ -1,0 +1,134 @@
+"""Fold the records of a run into what a person wants to see of it now. Pure: no files, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ddpnb.records import Event, Exit, JobState, LogLine
+
+__all__ = ["KEPT_LINES", "RankView", "RunView", "fold", "fold_end", "metric_columns"]
+
+KEPT_LINES = 200
+"""Lines of each rank that a view keeps; the files have them all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankView:
+    """What is known of one rank."""
+
+    rank: int
+    local_rank: int = 0
+    pid: int | None = None
+    attempt: int = 0
+    started: float | None = None
+    """Unix time in seconds at which the rank's process began."""
+    step: int | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """The newest value of each metric."""
+    progress: Mapping[str, Any] = field(default_factory=dict)
+    """The newest progress event: n, total, name."""
+    lines: tuple[LogLine, ...] = ()
+    """The last `KEPT_LINES` lines."""
+    line_count: int = 0
+    exit: Exit | None = None
+
+    @property
+    def state(self) -> str:
+        """One word for a person: starting, running, done, failed."""
+        if self.exit is not None:
+            return (
+                "done" if self.exit.exitcode == 0 else "failed" if self.exit.exitcode else "ended"
+            )
+        return "starting" if self.started is None else "running"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunView:
+    """What is known of a run."""
+
+    run_id: str
+    world_size: int
+    state: JobState = JobState.PENDING
+    reason: str | None = None
+    ranks: Mapping[int, RankView] = field(default_factory=dict)
+    launcher: tuple[LogLine, ...] = ()
+    """The last lines of the launcher's own output."""
+
+    @property
+    def step(self) -> int | None:
+        """The step that every rank which counts steps has reached."""
+        steps = [rank.step for rank in self.ranks.values() if rank.step is not None]
+        return min(steps) if steps else None
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The newest value of each metric, averaged over the ranks that log it."""
+        values: dict[str, list[float]] = {}
+        for rank in self.ranks.values():
+            for name, value in rank.metrics.items():
+                values.setdefault(name, []).append(value)
+        return {name: sum(numbers) / len(numbers) for name, numbers in values.items()}
+
+
+def fold(
+    view: RunView, records: Iterable[LogLine | Event], state: JobState, reason: str | None
+) -> RunView:
+    """Return the view with new records and the run's state taken in."""
+    ranks: dict[int, RankView] = dict(view.ranks)
+    lines: dict[int | None, list[LogLine]] = {}
+    for record in records:
+        if isinstance(record, LogLine):
+            lines.setdefault(record.rank, []).append(record)
+        else:
+            ranks[record.rank] = _with_event(
+                ranks.get(record.rank, RankView(rank=record.rank)), record
+            )
+    for rank, new in lines.items():
+        if rank is not None:
+            old = ranks.get(rank, RankView(rank=rank))
+            kept = (*old.lines, *new)[-KEPT_LINES:]
+            ranks[rank] = replace(old, lines=kept, line_count=old.line_count + len(new))
+    launcher = (*view.launcher, *lines.get(None, ()))[-KEPT_LINES:]
+    return replace(view, ranks=ranks, launcher=launcher, state=state, reason=reason)
+
+
+def fold_end(view: RunView, exits: Iterable[Exit]) -> RunView:
+    """Return the view with the exit of each rank taken in."""
+    ranks = dict(view.ranks)
+    for exit_ in exits:
+        ranks[exit_.rank] = replace(ranks.get(exit_.rank, RankView(rank=exit_.rank)), exit=exit_)
+    return replace(view, ranks=ranks)
+
+
+def metric_columns(events: Iterable[Event]) -> dict[str, list[Any]]:
+    """Return all metric events as columns of equal length: rank, step, time and one a metric.
+
+    None stands where a metric was not logged.
+    """
+    rows = [event for event in events if event.kind == "metric"]
+    rows.sort(key=lambda event: event.time)
+    names = sorted({name for event in rows for name in event.data})
+    columns: dict[str, list[Any]] = {
+        "rank": [event.rank for event in rows],
+        "step": [event.step for event in rows],
+        "time": [event.time for event in rows],
+    }
+    return columns | {name: [event.data.get(name) for event in rows] for name in names}
+
+
+def _with_event(rank: RankView, event: Event) -> RankView:
+    if event.kind == "start":
+        return replace(
+            rank,
+            started=event.time,
+            pid=event.data.get("pid"),
+            attempt=event.data.get("attempt", 0),
+            local_rank=event.data.get("local_rank", 0),
+        )
+    if event.kind == "metric":
+        return replace(rank, step=event.step, metrics={**rank.metrics, **event.data})
+    if event.kind == "progress":
+        return replace(rank, progress=event.data)
+    return rank

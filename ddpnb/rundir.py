@@ -1,0 +1,269 @@
+"""RunDir: the folder that is a run. The only module that spells its file names.
+
+Every file has one writer; json files appear whole, by rename. The folder outlives the browser, the
+kernel and the launcher; a `Job` is only a view of it. Host side and ranks both use this module, so
+it is stdlib only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ddpnb.errors import RunDirError
+from ddpnb.process import ProcessId
+from ddpnb.records import Event, JobState
+from ddpnb.spec import LaunchSpec
+
+__all__ = [
+    "REASONS_OF_FAILURE",
+    "RankDir",
+    "RunDir",
+    "append_json_lines",
+    "read_json",
+    "runs_folder",
+    "write_json",
+]
+
+SCHEMA = 1
+
+# `reason` in exit.json: with one of these prefixes the run FAILED, with any other it was STOPPED.
+REASONS_OF_FAILURE = ("time limit", "supervisor died", "could not start")
+
+
+def runs_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return where runs of this process go: $DDPNB_RUNS, or .ddpnb/runs in the working folder."""
+    chosen = environ.get("DDPNB_RUNS")
+    return Path(chosen).expanduser().absolute() if chosen else Path.cwd() / ".ddpnb" / "runs"
+
+
+class RankDir:
+    """The files of one rank."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.stdout = path / "stdout.log"
+        self.stderr = path / "stderr.log"
+        self.events = path / "events.jsonl"
+
+    def error(self, attempt: int) -> Path:
+        """Return the file that the bootstrap writes when the script of this attempt raises."""
+        return self.path / f"error-{attempt}.json"
+
+    def result(self, attempt: int) -> Path:
+        """Return the file that holds what this attempt gave to `report`."""
+        return self.path / f"result-{attempt}.json"
+
+    def last(self, stem: str) -> dict[str, Any] | None:
+        """Return the json of the newest attempt that left an "error" or "result" file."""
+        attempts = [int(p.stem.rpartition("-")[2]) for p in self.path.glob(f"{stem}-*.json")]
+        return read_json(self.path / f"{stem}-{max(attempts)}.json") if attempts else None
+
+    def starts(self) -> list[Event]:
+        """Return the `start` events, one for each attempt, from the head of each events file."""
+        return [event for event in self.read_events() if event.kind == "start"]
+
+    def read_events(self) -> Iterator[Event]:
+        """Yield the complete events written so far."""
+        try:
+            with self.events.open("rb") as file:
+                for line in file:
+                    if line.endswith(b"\n"):
+                        yield Event.from_json(json.loads(line))
+        except FileNotFoundError:
+            return
+
+
+class RunDir:
+    """One run on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.run = path / "run.json"
+        self.script = path / "script.py"
+        self.command = path / "command.json"
+        self.processes = path / "processes.json"
+        self.launcher_log = path / "launcher.log"
+        self.exit = path / "exit.json"
+        self.timeline = path / "timeline.jsonl"
+        self.agent = path / "agent.json"
+        self.elastic = path / "elastic"
+        self.artifacts = path / "artifacts"
+
+    @property
+    def run_id(self) -> str:
+        """The folder's name: YYYYMMDD-HHMMSS-name-xxxx."""
+        return self.path.name
+
+    @classmethod
+    def open(cls, path: Path) -> RunDir:
+        """Return the run at `path`; raise RunDirError if it is no run, or of a newer version."""
+        run = cls(path.absolute())
+        data = read_json(run.run)
+        if data is None:
+            raise RunDirError(f"{path} is no run folder: it has no {run.run.name}")
+        if data.get("schema", 0) > SCHEMA:
+            raise RunDirError(
+                f"{path} was written by a newer ddpnb (schema {data['schema']}, known: {SCHEMA});"
+                " update ddpnb to read it"
+            )
+        return run
+
+    @classmethod
+    def propose(cls, folder: Path, name: str) -> RunDir:
+        """Return a run folder that does not exist yet; nothing is written."""
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        short = re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-")[:32] or "run"
+        return cls(folder / f"{stamp}-{short}-{secrets.token_hex(2)}")
+
+    def create(
+        self,
+        spec: LaunchSpec,
+        *,
+        launcher: Mapping[str, Any],
+        command: Mapping[str, Any],
+        script: bytes | None,
+        owner: ProcessId | None,
+        after: Sequence[str] = (),
+        gpus: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """Write what is known before anything starts.
+
+        Args:
+            owner: the process whose end stops the run; None for a detached run.
+            after: ids of runs beside this one that must end first, because they hold the same GPUs.
+            gpus: what is known of each GPU in `spec.gpus`, for people: index, name, uuid.
+        """
+        folder = self.path.parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if folder.parent.name == ".ddpnb":
+                _ignore_in_git(folder.parent)
+            self.path.mkdir(mode=0o700)
+            (self.path / ".gitignore").write_text("*\n")
+            (self.path / "ranks").mkdir(mode=0o700)
+            self.artifacts.mkdir(mode=0o700)
+            if script is not None:
+                _write(self.script, script)
+            write_json(self.command, command)
+            write_json(
+                self.run,
+                {
+                    "schema": SCHEMA,
+                    "run_id": self.run_id,
+                    "created": time.time(),
+                    "spec": spec.to_json(),
+                    "launcher": dict(launcher),
+                    "owner": None if owner is None else owner.to_json(),
+                    "after": list(after),
+                    "gpus": [dict(gpu) for gpu in gpus],
+                },
+            )
+        except OSError as error:
+            raise RunDirError(
+                f"cannot write the run folder {self.path}: {error.strerror};"
+                " set DDPNB_RUNS to a folder that you can write"
+            ) from error
+
+    def rank(self, rank: int) -> RankDir:
+        """Return the files of one rank."""
+        return RankDir(self.path / "ranks" / str(rank))
+
+    def ranks(self) -> list[int]:
+        """Return the ranks that have begun to write."""
+        try:
+            names = [path.name for path in (self.path / "ranks").iterdir()]
+        except FileNotFoundError:
+            return []
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def streams(self) -> Iterator[tuple[str, Path]]:
+        """Yield the streams that may exist now, by the names that timeline.jsonl uses."""
+        yield "launcher", self.launcher_log
+        for rank in self.ranks():
+            files = self.rank(rank)
+            yield f"{rank}/stdout", files.stdout
+            yield f"{rank}/stderr", files.stderr
+
+    def read_run(self) -> dict[str, Any]:
+        """Return run.json."""
+        data = read_json(self.run)
+        if data is None:
+            raise RunDirError(f"{self.path} is no run folder (any more): it has no {self.run.name}")
+        return data
+
+    def read_spec(self) -> LaunchSpec:
+        """Return what was asked for."""
+        return LaunchSpec.from_json(self.read_run()["spec"])
+
+    def state(self) -> tuple[JobState, str | None]:
+        """Derive where the run stands, and why it was ended from outside (None: it was not)."""
+        ended = read_json(self.exit)
+        if ended is None:
+            processes = read_json(self.processes)
+            if processes is None:
+                return JobState.PENDING, None
+            if any(
+                ProcessId.from_json(processes[name]).is_alive() for name in ("keeper", "supervisor")
+            ):
+                return (JobState.RUNNING if processes.get("started") else JobState.PENDING), None
+            ended = read_json(
+                self.exit
+            )  # it may have been written while we looked at the processes
+            if ended is None:
+                return JobState.LOST, "supervisor gone without a word"
+        reason = ended.get("reason")
+        if reason:
+            failed = str(reason).startswith(REASONS_OF_FAILURE)
+            return (JobState.FAILED if failed else JobState.STOPPED), reason
+        return (JobState.SUCCEEDED if ended.get("returncode") == 0 else JobState.FAILED), None
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Return the object in a json file, or None when the file is not there (yet)."""
+    try:
+        data = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise RunDirError(f"{path} is no json: {error}") from error
+    if not isinstance(data, dict):
+        raise RunDirError(f"{path} holds no json object")
+    return data
+
+
+def write_json(path: Path, data: Mapping[str, Any]) -> None:
+    """Write a json file so that a reader sees the old one or the new one, never a part."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    _write(
+        temporary,
+        json.dumps(data, ensure_ascii=False, indent=1).encode("utf-8", "backslashreplace"),
+    )
+    temporary.replace(path)
+
+
+def append_json_lines(fd: int, lines: Iterable[Mapping[str, Any]]) -> None:
+    """Append objects to an O_APPEND file descriptor, one a line, in one write."""
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    if text:
+        data = memoryview(text.encode("utf-8", "backslashreplace"))
+        while data:
+            data = data[os.write(fd, data) :]
+
+
+def _write(path: Path, data: bytes) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+        file.write(data)
+
+
+def _ignore_in_git(folder: Path) -> None:
+    ignore = folder / ".gitignore"
+    if not ignore.exists():
+        ignore.write_text("*\n")

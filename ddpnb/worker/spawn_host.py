@@ -1,0 +1,80 @@
+"""The process in which torch.multiprocessing.spawn runs, so that the notebook's kernel never does.
+
+Started by the launcher Spawn. Each rank loads the script as a spawned child does, not as __main__,
+and calls one function of it.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+from pathlib import Path
+
+from torch.multiprocessing.spawn import (
+    ProcessExitedException,
+    ProcessRaisedException,
+    spawn,
+)
+
+from ddpnb.call import FILLED, Parameters, arguments
+from ddpnb.records import Worker
+from ddpnb.rundir import RunDir, write_json
+from ddpnb.worker.bootstrap import Rank, enter, load_script, report_failures
+
+__all__ = ["be_rank", "main"]
+
+
+def main() -> None:
+    """Spawn the ranks, wait for them, and write down how they ended."""
+    run = RunDir(Path(os.environ["DDPNB_RUN"]))
+    nprocs = run.read_spec().nproc_per_node
+    function = run.read_run()["launcher"]["function"]
+    context = spawn(  # type: ignore[no-untyped-call]
+        be_rank, args=(function,), nprocs=nprocs, join=False
+    )
+    returncode = 0
+    try:
+        while not context.join():
+            pass  # returns False each time that one more rank has left with 0
+    except (ProcessRaisedException, ProcessExitedException) as error:
+        print(error, file=sys.stderr)
+        returncode = 1
+    codes = {str(rank): process.exitcode for rank, process in enumerate(context.processes)}
+    write_json(run.agent, {"exitcodes": codes})
+    sys.exit(returncode)
+
+
+def be_rank(local_rank: int, function: str) -> None:
+    """Be one rank: what mp.spawn calls in each process."""
+    run = RunDir(Path(os.environ["DDPNB_RUN"]))
+    world_size = run.read_spec().nproc_per_node
+    # The contract of torchrun, whoever starts the rank.
+    os.environ.update(
+        RANK=str(local_rank),
+        LOCAL_RANK=str(local_rank),
+        GROUP_RANK="0",
+        WORLD_SIZE=str(world_size),
+        LOCAL_WORLD_SIZE=str(world_size),
+        GROUP_WORLD_SIZE="1",
+        MASTER_ADDR="127.0.0.1",
+    )
+    rank = enter(run, Worker.from_env())
+    report_failures(rank, lambda: _call(rank, function))
+
+
+def _call(rank: Rank, function: str) -> None:
+    """Load the script and call its function, rank, local_rank and world_size filled by name."""
+    module = load_script(rank, "__mp_main__")
+    node = next(
+        node
+        for node in ast.parse(rank.snapshot.read_bytes()).body
+        if isinstance(node, ast.FunctionDef) and node.name == function
+    )
+    filled = {name: getattr(rank.worker, name) for name in FILLED}
+    args, keywords = arguments(Parameters.of(node), rank.spec.args, filled)
+    getattr(module, function)(*args, **keywords)
+
+
+if __name__ == "__main__":
+    main()

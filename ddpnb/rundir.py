@@ -146,7 +146,7 @@ class RunDir:
             if folder.parent.name == ".ddpnb":
                 _ignore_in_git(folder.parent)
             self.path.mkdir(mode=0o700)
-            (self.path / ".gitignore").write_text("*\n")
+            _write(self.path / ".gitignore", b"*\n")
             (self.path / "ranks").mkdir(mode=0o700)
             self.artifacts.mkdir(mode=0o700)
             if script is not None:

@@ -25,7 +25,8 @@ _CHUNK_BYTES = 1 << 20
 # or set a title.
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f\x80-\x9f]|\x1b(?!\[[0-9;:]*m)")  # ESC c resets a terminal
+# A lone ESC goes too, for `ESC c` resets a terminal.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f\x80-\x9f]|\x1b(?!\[[0-9;:]*m)")
 
 
 def shown_text(raw: bytes) -> str:

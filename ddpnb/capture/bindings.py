@@ -13,6 +13,7 @@ __all__ = [
     "Bindings",
     "Comprehension",
     "Function",
+    "always_binds",
     "defaults_of",
     "import_name",
     "parameters_of",
@@ -36,6 +37,11 @@ def parameters_of(arguments: ast.arguments) -> list[ast.arg]:
 def defaults_of(arguments: ast.arguments) -> list[ast.expr]:
     """Return the default values of a function's parameters, which run with its ``def``."""
     return arguments.defaults + [value for value in arguments.kw_defaults if value is not None]
+
+
+def always_binds(body: Iterable[ast.stmt], name: str) -> bool:
+    """Whether `body` binds `name` whichever way its ``if`` and ``try`` blocks go."""
+    return any(_always_binds(node, name) for node in body)
 
 
 class Bindings(ast.NodeVisitor):
@@ -125,3 +131,17 @@ class Bindings(ast.NodeVisitor):
 
     def visit_Nonlocal(self, node: ast.Nonlocal) -> None:
         self.enclosing.update(node.names)
+
+
+def _always_binds(node: ast.stmt, name: str) -> bool:
+    if isinstance(node, ast.If):
+        ways = [node.body, node.orelse]
+    elif isinstance(node, ast.Try | ast.TryStar):
+        ways = [[*node.body, *node.orelse], *(handler.body for handler in node.handlers)]
+        if always_binds(node.finalbody, name):
+            return True
+    else:
+        return name in Bindings([node]).names
+    return all(
+        always_binds(way, name) or any(isinstance(line, ast.Raise) for line in way) for way in ways
+    )

@@ -67,8 +67,8 @@ def root_name(node: ast.expr) -> ast.Name | None:
     while not isinstance(node, ast.Name):
         if isinstance(node, ast.Attribute | ast.Subscript | ast.Starred):
             node = node.value
-        elif isinstance(node, ast.Call):
-            node = node.func
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            node = node.func.value
         else:
             return None
     return node
@@ -207,7 +207,7 @@ class _Walk(ast.NodeVisitor):
 
     def _visit_function(self, node: Function) -> None:
         for decorator in node.decorator_list:
-            self._note_call(decorator)
+            self._note_call(decorator)  # `@mark(1)` is noted as the call that it is
         self._visit_all([*node.decorator_list, *defaults_of(node.args)])
         with self._inside(_type_scope(node)):
             self._visit_all(getattr(node, "type_params", ()))

@@ -66,18 +66,18 @@ def check_cell(text: str, *, file: Path, above: int = 1) -> None:
             f"there is no script below the magic line; write {file.name} there, or run the file as it is"
             f" with %ddp {file.name}"
         )
+    cell = "\n" * above + text  # so that whatever Python says of a line is true of the cell
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the ranks will say it, e.g. of "\d"
-            tree = ast.parse(text, str(file))
-            _check_outside(tree, text, above)
-            compile(text, str(file), "exec", dont_inherit=True)
+            _check_outside(ast.parse(cell, str(file)), cell)
+            compile(cell, str(file), "exec", dont_inherit=True)
     except SyntaxError as error:
-        found = _magic(text)
-        if found is not None and found[0] <= (error.lineno or len(text)):
-            _refuse(text, above, found[0], _NO_SCRIPT[found[1]])
-        problem = f"is no Python: {error.msg}"
-        _refuse(text, above, error.lineno or 1, problem, column=error.offset)
+        line = error.lineno or 1 + above
+        found = _magic(cell)
+        if found is not None and found[0] <= line:
+            _refuse(cell, found[0], _NO_SCRIPT[found[1]])
+        _refuse(cell, line, f"is no Python: {error.msg}", column=error.offset)
     except ValueError as error:  # NUL characters, halves of surrogate pairs
         raise CellError(f"the cell is no Python: {error}; nothing was written or started") from error
 
@@ -147,13 +147,13 @@ def check_target(file: Path) -> None:
         raise CellError(f"{file.name} does not end in .py; the cell becomes a Python script, e.g. {file.stem}.py")
 
 
-def _check_outside(tree: ast.Module, text: str, above: int) -> None:
+def _check_outside(tree: ast.Module, cell: str) -> None:
     for node in _outside_functions(tree):
         if type(node) in _OUTSIDE:
             assert isinstance(node, (ast.expr, ast.stmt))
-            before = text.split("\n")[node.lineno - 1].encode()[: node.col_offset]
+            before = cell.split("\n")[node.lineno - 1].encode()[: node.col_offset]
             column = len(before.decode("utf-8", "replace")) + 1
-            _refuse(text, above, node.lineno, _OUTSIDE[type(node)], column=column)
+            _refuse(cell, node.lineno, _OUTSIDE[type(node)], column=column)
 
 
 def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
@@ -163,9 +163,9 @@ def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
             yield from _outside_functions(child)
 
 
-def _magic(text: str) -> tuple[int, str] | None:
+def _magic(cell: str) -> tuple[int, str] | None:
     """Return line and kind of the first magic, shell escape or `?`; only for text that Python does not accept."""
-    lines = [line + "\n" for line in text.split("\n")]
+    lines = [line + "\n" for line in cell.split("\n")]
     tokens = make_tokens_by_line(lines)
     found = []
     for transformer in (MagicAssign, SystemAssign, EscapedCommand, HelpEnd):
@@ -180,10 +180,10 @@ def _magic(text: str) -> tuple[int, str] | None:
     return min(found, default=None)
 
 
-def _refuse(text: str, above: int, line: int, problem: str, *, column: int | None = None) -> NoReturn:
-    lines = text.split("\n")
+def _refuse(cell: str, line: int, problem: str, *, column: int | None = None) -> NoReturn:
+    lines = cell.split("\n")
     shown = lines[line - 1] if line <= len(lines) else ""
-    number = str(line + above)
+    number = str(line)
     excerpt = f"    {number} | {shown}"
     if column is not None and 0 < column <= len(shown) + 1:
         # Tabs stay tabs, so that the caret stands under its character.

@@ -8,9 +8,12 @@ Called by training scripts.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sized
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch.nn.functional import interpolate
 from torch.utils.data import Dataset, Subset, TensorDataset
@@ -33,16 +36,11 @@ def digits(*, size: int = 8) -> tuple[TensorDataset, TensorDataset]:
     """
     if size < 8:
         raise ValueError(f"digits() got size={size}; the images are 8 x 8, so ask for 8 or more")
-    # Here, not at the top: the import takes longer than everything else in this module.
-    import numpy as np
-    from sklearn.datasets import load_digits
-
-    data = load_digits()
+    pixels, targets = _read_digits()
     # RandomState's streams are frozen for good (NEP 19): the same split under every numpy.
-    order = np.random.RandomState(0).permutation(len(data.target))
-    images = torch.from_numpy(data.images[order]).float().unsqueeze(1)  # (1797, 1, 8, 8)
-    images = images / 16  # ink is counted from 0 to 16
-    labels = torch.from_numpy(data.target[order]).long()  # (1797,)
+    order = np.random.RandomState(0).permutation(len(targets))
+    images = torch.from_numpy(pixels[order]).float().reshape(-1, 1, 8, 8) / 16  # ink is 0 to 16
+    labels = torch.from_numpy(targets[order]).long()  # (1797,)
     if size != 8:
         images = interpolate(images, size=(size, size), mode="bilinear", align_corners=False)
     return (
@@ -67,6 +65,21 @@ def exact_shard(dataset: Dataset[T_co], worker: Worker) -> Subset[T_co]:
             " so it needs a dataset that has them"
         )
     return Subset(dataset, range(worker.rank, len(dataset), worker.world_size))
+
+
+def _read_digits() -> tuple[Any, Any]:
+    """Return pixels (1797, 64) and labels (1797,) as arrays of numpy."""
+    # The file, not load_digits(): importing scikit-learn 1.9 costs each rank 2 CPU-seconds, most
+    # of them for scipy: about as much as torch itself.
+    found = importlib.util.find_spec("sklearn")
+    for folder in (found and found.submodule_search_locations) or ():
+        file = Path(folder, "datasets", "data", "digits.csv.gz")
+        if file.is_file():
+            table = np.loadtxt(file, delimiter=",")  # (1797, 65): 64 pixels and the label
+            return table[:, :-1], table[:, -1]
+    from sklearn.datasets import load_digits
+
+    return load_digits(return_X_y=True)  # type: ignore[no-any-return]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,269 @@
+"""Nothing is left behind, and the state tells the truth, whoever is killed."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+import ddpnb
+from ddpnb.process import ProcessId
+from ddpnb.records import JobState
+from ddpnb.rundir import read_json
+from tests.conftest import wait_until
+from tests.launch.scripts import SLEEP, STUBBORN, script
+
+DEADLINE = 180
+
+
+def pids_of(job):
+    """Return every process that has the run in its environment, as ProcessIds."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            environ = process.environ()
+        except psutil.Error:
+            continue
+        if environ.get("DDPNB_RUN") == str(job.folder):
+            found.append(ProcessId.of(process.pid))
+    return [process for process in found if process is not None]
+
+
+def launched(code, *, nproc_per_node=2, launcher=None, **options):
+    """Launch a script and return its job when all ranks have printed."""
+    job = ddpnb.launch(
+        script(code), nproc_per_node=nproc_per_node, launcher=launcher or ddpnb.Torchrun(), **options
+    )
+    up = lambda: [line for line in job.logs() if str(line) == "up"]  # noqa: E731
+    wait_until(lambda: len(up()) == nproc_per_node, what="every rank is up")
+    return job
+
+
+def ended(job, processes):
+    wait_until(lambda: job.done, what=f"{job} is done")
+    wait_until(lambda: not [p for p in processes if p.is_alive()], what="all are gone")
+    return job.run.state()
+
+
+@pytest.mark.parametrize(
+    "launcher", [ddpnb.Torchrun(), ddpnb.Spawn(), ddpnb.Python()], ids=lambda one: one.name
+)
+def test_stop_ends_ranks_that_refuse_and_their_helpers(launcher):
+    code = f"def main():\n    exec({STUBBORN!r})\nif __name__ == '__main__':\n    main()\n"
+    nproc = 1 if launcher.name == "python" else 2
+    job = launched(code, nproc_per_node=nproc, launcher=launcher, grace=0.5)
+    processes = pids_of(job)
+
+    assert job.stop() is JobState.STOPPED
+
+    assert len(processes) >= 2 * nproc
+    assert ended(job, processes) == (JobState.STOPPED, "stopped")
+    assert "no" in [str(line) for line in job.logs(0)]
+
+
+@pytest.mark.parametrize("max_restarts", [0, 1])
+def test_stop_lets_a_rank_save_while_the_other_leaves_at_once(max_restarts):
+    code = """
+import os, sys, time
+print("up")
+try:
+    time.sleep(600)
+except KeyboardInterrupt:
+    if os.environ["RANK"] == "1":
+        sys.exit(0)
+    print("saving")
+    deadline = time.monotonic() + 2
+    while time.monotonic() < deadline:
+        time.sleep(0.05)
+    print("saved")
+"""
+    job = launched(code, launcher=ddpnb.Torchrun(max_restarts=max_restarts), grace=60)
+
+    assert job.stop() is JobState.STOPPED
+
+    assert [str(line) for line in job.logs(0)] == ["up", "saving", "saved"]
+    assert [str(line) for line in job.logs(1)] == ["up"]
+
+
+def test_kill_does_not_wait_for_the_grace():
+    job = launched(STUBBORN, grace=3600)
+
+    assert job.kill() is JobState.STOPPED
+
+
+@pytest.mark.parametrize("victim", ["keeper", "supervisor", "launcher"])
+def test_killing_one_of_our_processes_leaves_nothing(victim):
+    job = launched(STUBBORN)
+    processes = pids_of(job)
+    ours = read_json(job.run.processes)
+
+    ProcessId.from_json(ours[victim]).send(signal.SIGKILL)
+
+    state, reason = ended(job, processes)
+    assert state is JobState.FAILED
+    assert reason == (None if victim == "launcher" else "supervisor died")
+
+
+def test_killing_keeper_and_supervisor_at_once_is_told_as_lost():
+    job = launched(SLEEP)
+    processes = pids_of(job)
+    ours = read_json(job.run.processes)
+    victims = [ProcessId.from_json(ours[name]) for name in ("supervisor", "keeper")]
+    for victim in victims:
+        victim.send(signal.SIGSTOP)  # so that neither sees the other die
+    for victim in victims:
+        victim.send(signal.SIGKILL)
+
+    assert ended(job, processes)[0] is JobState.LOST
+
+
+@pytest.mark.parametrize("detach", [False, True])
+def test_a_run_ends_with_its_owner_unless_it_is_detached(detach):
+    script(SLEEP)
+    code = (
+        "import ddpnb, time\n"
+        f"job = ddpnb.launch('train.py', launcher=ddpnb.Python(), detach={detach}, grace=1)\n"
+        "print(job.run_id, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    job = ddpnb.attach(owner.stdout.readline().strip())
+    wait_until(lambda: job.logs(0))
+    processes = pids_of(job)
+
+    owner.send_signal(signal.SIGKILL)
+    owner.wait()
+    owner.stdout.close()
+
+    if detach:
+        assert job.state is JobState.RUNNING
+        assert job.stop() is JobState.STOPPED
+    else:
+        assert ended(job, processes) == (JobState.STOPPED, "owner died")
+
+
+def test_a_detach_while_it_runs_lets_it_outlive_its_owner():
+    job = launched(SLEEP, nproc_per_node=1, launcher=ddpnb.Python())
+
+    job.detach()
+
+    wait_until(lambda: read_json(job.run.processes)["detached"])
+    assert job.stop() is JobState.STOPPED
+
+
+def test_the_time_limit_makes_a_run_fail():
+    job = launched(SLEEP, nproc_per_node=1, launcher=ddpnb.Python(), timeout=1, grace=0.2)
+
+    with pytest.raises(ddpnb.WorkerFailedError, match="time limit of 1 s passed"):
+        job.wait(DEADLINE)
+
+    assert job.state is JobState.FAILED
+
+
+def test_wait_with_a_timeout_leaves_the_job_alone():
+    job = launched(SLEEP, nproc_per_node=1, launcher=ddpnb.Python())
+
+    with pytest.raises(TimeoutError, match="still runs after 0.1 s"):
+        job.wait(0.1)
+
+    assert job.state is JobState.RUNNING
+    job.kill()
+
+
+def test_an_interrupted_wait_stops_the_job_and_says_so(caplog):
+    job = launched(SLEEP, nproc_per_node=1, launcher=ddpnb.Python())
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            job.wait(DEADLINE)
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+
+    assert job.state is JobState.STOPPED
+    assert f"stopping {job.run_id}" in caplog.text
+
+
+def test_a_cancelled_await_stops_the_job():
+    import asyncio
+
+    job = launched(SLEEP, nproc_per_node=1, launcher=ddpnb.Python())
+
+    async def wait_a_little():
+        await asyncio.wait_for(asyncio.ensure_future(_await(job)), 0.2)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(wait_a_little())
+
+    wait_until(lambda: job.done)
+    assert job.state is JobState.STOPPED
+
+
+async def _await(job):
+    return await job
+
+
+def test_a_rank_is_armed_to_die_with_its_parent():
+    job = launched(SLEEP)
+    ranks = [start.data for rank in (0, 1) for start in job.run.rank(rank).starts()]
+    names = [ProcessId(pid=r["pid"], start_time=r["start_time"]) for r in ranks]
+    agent = ProcessId.from_json(read_json(job.run.processes)["launcher"])
+    supervisor = ProcessId.from_json(read_json(job.run.processes)["supervisor"])
+    supervisor.send(signal.SIGSTOP)  # so that nobody but the kernel can end the ranks
+
+    agent.send(signal.SIGKILL)
+
+    try:
+        wait_until(lambda: not [name for name in names if name.is_alive()])
+    finally:
+        supervisor.send(signal.SIGCONT)
+    wait_until(lambda: job.done)
+
+
+def test_nothing_of_ours_listens(monkeypatch):
+    job = launched(SLEEP, nproc_per_node=1, launcher=ddpnb.Python())
+    ours = [*pids_of(job), *(ProcessId.from_json(p) for p in _supervising(job))]
+
+    ports = {c.laddr.port for p in ours for c in psutil.Process(p.pid).net_connections()}
+
+    job.kill()
+    assert ports == set()
+
+
+def _supervising(job):
+    processes = read_json(job.run.processes)
+    return [processes["keeper"], processes["supervisor"]]
+
+
+def test_the_streams_are_exact_and_in_the_log_within_moments():
+    code = (
+        "import os, sys, time\n"
+        "os.write(1, b'nul \\x00 bad \\xff no newline')\n"
+        "os.write(2, b'\\r 10%\\r 20%\\r100%\\n')\n"
+        "print(flush=True)\n"
+        "print('x' * 300_000)\n"
+        "os._exit(7)\n"
+    )
+    job = ddpnb.launch(script(code), launcher=ddpnb.Python())
+    with pytest.raises(ddpnb.WorkerFailedError):
+        job.wait(DEADLINE)
+
+    written = job.run.rank(0).stdout.read_bytes()
+    assert written == b"nul \x00 bad \xff no newline\n" + b"x" * 300_000 + b"\n"
+    assert [str(line) for line in job.logs(0) if line.stream == "stderr"] == ["100%"]
+    assert all(line.time and abs(line.time - time.time()) < DEADLINE for line in job.logs(0))
+
+
+def test_run_files_are_private():
+    job = launched(SLEEP, nproc_per_node=1, launcher=ddpnb.Python())
+    job.kill()
+
+    modes = {oct(path.stat().st_mode & 0o077) for path in job.folder.rglob("*") if path.is_file()}
+
+    assert modes == {"0o0"}

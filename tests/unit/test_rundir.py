@@ -1,0 +1,112 @@
+import json
+import os
+import stat
+
+import pytest
+
+from ddpnb.errors import RunDirError
+from ddpnb.process import ProcessId
+from ddpnb.records import JobState
+from ddpnb.rundir import RunDir, read_json, runs_folder, write_json
+from ddpnb.spec import LaunchSpec
+
+ME = ProcessId.of(os.getpid())
+GONE = ProcessId(pid=ME.pid, start_time=0, boot_id=ME.boot_id)
+
+
+@pytest.fixture
+def run(tmp_path):
+    run = RunDir.propose(tmp_path / ".ddpnb" / "runs", "train me/../x")
+    spec = LaunchSpec(name="train", script=tmp_path / "train.py")
+    run.create(spec, launcher={}, command={}, script=b"print()", owner=ME)
+    return run
+
+
+def processes(keeper, supervisor, started=1.0):
+    return {
+        "keeper": keeper.to_json(),
+        "supervisor": supervisor.to_json(),
+        "started": started,
+    }
+
+
+def test_create_makes_a_private_folder_that_git_ignores(run, tmp_path):
+    assert stat.S_IMODE(run.path.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(p.stat().st_mode) for p in (run.run, run.script, run.command)} == {0o600}
+    assert (tmp_path / ".ddpnb" / ".gitignore").read_text() == "*\n"
+    assert run.path.parent == tmp_path / ".ddpnb" / "runs"  # a hostile name stays inside
+
+
+def test_open_gives_back_the_spec(run):
+    assert RunDir.open(run.path).read_spec().name == "train"
+
+
+def test_open_refuses_a_folder_that_is_no_run(tmp_path):
+    with pytest.raises(RunDirError, match="no run folder"):
+        RunDir.open(tmp_path)
+
+
+def test_open_refuses_a_newer_schema(run):
+    write_json(run.run, read_json(run.run) | {"schema": 99})
+
+    with pytest.raises(RunDirError, match="newer ddpnb"):
+        RunDir.open(run.path)
+
+
+def test_create_says_what_to_do_when_the_folder_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    run = RunDir.propose(tmp_path / "file" / "runs", "train")
+
+    with pytest.raises(RunDirError, match=r"cannot write the run folder .*DDPNB_RUNS"):
+        run.create(
+            LaunchSpec(name="a", script=tmp_path), launcher={}, command={}, script=None, owner=ME
+        )
+
+
+@pytest.mark.parametrize(
+    ("keeper", "supervisor", "started", "expected"),
+    [
+        (ME, ME, None, JobState.PENDING),
+        (ME, GONE, 1.0, JobState.RUNNING),
+        (GONE, ME, 1.0, JobState.RUNNING),
+        (GONE, GONE, 1.0, JobState.LOST),
+    ],
+)
+def test_state_follows_the_two_supervising_processes(run, keeper, supervisor, started, expected):
+    write_json(run.processes, processes(keeper, supervisor, started))
+
+    assert run.state()[0] is expected
+
+
+@pytest.mark.parametrize(
+    ("returncode", "reason", "expected"),
+    [
+        (0, None, JobState.SUCCEEDED),
+        (1, None, JobState.FAILED),
+        (None, None, JobState.FAILED),
+        (0, "stopped", JobState.STOPPED),
+        (1, "owner died", JobState.STOPPED),
+        (0, "time limit of 3 s passed", JobState.FAILED),
+        (None, "supervisor died", JobState.FAILED),
+    ],
+)
+def test_state_follows_exit_json(run, returncode, reason, expected):
+    write_json(run.exit, {"returncode": returncode, "reason": reason})
+
+    assert run.state() == (expected, reason)
+
+
+def test_state_is_pending_before_the_supervisor_has_said_who_it_is(run):
+    assert run.state()[0] is JobState.PENDING
+
+
+def test_write_json_leaves_no_temporary_file_and_keeps_odd_text(tmp_path):
+    write_json(tmp_path / "a.json", {"text": "\udcff перплексия"})
+
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+    assert "перплексия" in json.loads((tmp_path / "a.json").read_bytes())["text"]
+
+
+def test_runs_folder_can_be_moved(tmp_path, monkeypatch):
+    assert runs_folder({}) == tmp_path / ".ddpnb" / "runs"
+    assert runs_folder({"DDPNB_RUNS": "elsewhere"}) == tmp_path / "elsewhere"

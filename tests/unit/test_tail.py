@@ -1,0 +1,141 @@
+import json
+
+import pytest
+
+from ddpnb.process import ProcessId
+from ddpnb.records import Event, LogLine
+from ddpnb.rundir import RunDir
+from ddpnb.spec import LaunchSpec
+from ddpnb.tail import LineReader, Tail, plain_text, read_lines, shown_text
+
+
+@pytest.fixture
+def run(tmp_path):
+    run = RunDir.propose(tmp_path / "runs", "train")
+    spec = LaunchSpec(name="train", script=tmp_path / "train.py")
+    run.create(spec, launcher={}, command={}, script=None, owner=ProcessId.of(1))
+    for rank in (0, 1):
+        run.rank(rank).path.mkdir()
+    return run
+
+
+def texts(lines):
+    return [str(line) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        (b"plain", "plain"),
+        (b"  10%|#   \r  50%|##  \r 100%|####", " 100%|####"),
+        (b"windows\r", "windows"),
+        (b"done\r\r", "done"),
+        ("перплексия ✅".encode(), "перплексия ✅"),
+        (b"bad \xff byte", "bad � byte"),
+        (b"\x1b[31mred\x1b[0m", "\x1b[31mred\x1b[0m"),
+        (b"\x1b]0;title\x07text", "text"),
+        (b"\x1b]8;;http://x\x1b\\link", "link"),
+        (b"\x1b[2J\x1b[Hgone", "gone"),
+        (b"nul \x00 bell \x07", "nul � bell �"),
+        (b"tab\there", "tab\there"),
+    ],
+)
+def test_shown_text_is_what_a_terminal_shows(raw, shown):
+    assert shown_text(raw) == shown
+
+
+def test_shown_text_leaves_no_escape_that_acts():
+    text = shown_text(b"\x1bc \x1b \x9b2J \x1b[>0q \x1bP1$r\x1b\\ end\x1b")
+
+    assert "\x1b" not in text
+    assert "\x9b" not in text
+
+
+def test_plain_text_takes_the_colours_away():
+    assert plain_text("\x1b[1;31mred\x1b[0m") == "red"
+
+
+def test_reader_gives_lines_when_they_are_finished_and_counts_bytes(tmp_path):
+    path = tmp_path / "log"
+    reader = LineReader(path, 0, "stdout")
+    assert reader.read() == []
+
+    path.write_bytes("ü\nsecond\nthi".encode())
+    lines = reader.read()
+
+    assert [(line.text, line.offset) for line in lines] == [("ü", 0), ("second", 3)]
+    assert reader.unfinished().text == "thi"
+    with path.open("ab") as file:
+        file.write(b"rd\n")
+    assert texts(reader.read()) == ["third"]
+    assert reader.unfinished() is None
+
+
+def test_reader_joins_a_character_that_was_split_between_two_reads(tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(b"\xe2\x9c")
+    reader = LineReader(path, 0, "stdout")
+    reader.read()
+
+    with path.open("ab") as file:
+        file.write(b"\x85\n")
+
+    assert texts(reader.read()) == ["✅"]
+
+
+def test_reader_passes_over_a_flood_and_says_how_much(tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(b"".join(b"line %06d\n" % i for i in range(10_000)))
+    reader = LineReader(path, 0, "stdout")
+
+    lines = reader.read(max_bytes=1200)
+
+    assert "9,900 lines" in lines[0].text or "9,901 lines" in lines[0].text
+    assert lines[-1].text == "line 009999"
+    assert len(lines) in (100, 101)
+    assert lines[1].offset == 12 * int(lines[1].text.split()[1])
+
+
+def test_reader_keeps_little_of_a_bar_that_never_ends_its_line(tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(b"".join(b"\r%7d/999" % i for i in range(200_000)))
+    reader = LineReader(path, 0, "stdout")
+    reader.read()
+
+    assert reader.unfinished().text.strip() == "199999/999"
+    assert len(reader._rest) < 100
+
+
+def test_tail_gives_each_record_once_and_the_rest_at_the_end(run):
+    tail = Tail(run)
+    run.rank(1).stdout.write_text("one\ntwo")
+    event = Event(rank=1, time=1.0, kind="metric", step=3, data={"loss": 0.5})
+    run.rank(1).events.write_text(json.dumps(event.to_json()) + '\n{"half')
+
+    first, second, third = tail.poll(), tail.poll(), tail.poll(final=True)
+
+    assert [r for r in first if isinstance(r, Event)] == [event]
+    assert texts(r for r in first if isinstance(r, LogLine)) == ["one"]
+    assert second == []
+    assert texts(third) == ["two"]
+
+
+def test_read_lines_merges_ranks_by_the_timeline(run):
+    run.rank(0).stdout.write_text("a\nc\n")
+    run.rank(1).stderr.write_text("b\n")
+    ticks = [
+        {"time": 10.0, "sizes": {"0/stdout": 2}},
+        {"time": 10.1, "sizes": {"1/stderr": 2}},
+        {"time": 10.2, "sizes": {"0/stdout": 4}},
+    ]
+    run.timeline.write_text("".join(json.dumps(tick) + "\n" for tick in ticks))
+
+    lines = read_lines(run)
+
+    assert [(line.rank, str(line), line.time) for line in lines] == [
+        (0, "a", 10.0),
+        (1, "b", 10.1),
+        (0, "c", 10.2),
+    ]
+    assert texts(read_lines(run, [1])) == ["b"]
+    assert read_lines(run, "launcher") == []

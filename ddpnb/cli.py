@@ -73,7 +73,7 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except DdpnbError as error:
-            from ddpnb.panel import safe_text
+            from ddpnb.terminal.panel import safe_text
 
             click.echo(f"ddpnb: {safe_text(str(error))}", err=True)
             ctx.exit(REFUSED)
@@ -180,8 +180,9 @@ def exit_code(result: RunResult, signum: int | None = None) -> int:
 
 def _launch_and_watch(words: options.LaunchWords) -> int:
     from ddpnb.api import launch
-    from ddpnb.panel import safe_text
-    from ddpnb.terminal import Interrupts, Output, watch
+    from ddpnb.terminal.panel import safe_text
+    from ddpnb.terminal.streams import Interrupts, Output
+    from ddpnb.terminal.views import watch
 
     with Interrupts() as interrupts:
         job = launch(words.target, *words.args, **words.options)
@@ -201,7 +202,8 @@ def _launch_and_watch(words: options.LaunchWords) -> int:
 def _view(job: Job) -> Any:
     from rich.console import Console
 
-    from ddpnb.terminal import LiveView, PlainView, is_interactive
+    from ddpnb.terminal.streams import is_interactive
+    from ddpnb.terminal.views import LiveView, PlainView
 
     if is_interactive(sys.stdout):
         console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)

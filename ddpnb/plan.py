@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,8 @@ def plan(
     **arguments: Any,
 ) -> Plan:
     """Resolve and check everything that was asked for; `launch` documents the parameters."""
+    given = locals()
+    chosen = [key for key, default in (plan.__kwdefaults__ or {}).items() if given[key] != default]
     mechanism: Launcher = Torchrun() if launcher is None else launcher
     if not callable(getattr(mechanism, "command", None)) or isinstance(mechanism, type):
         raise SpecError(
@@ -78,7 +80,7 @@ def plan(
     if not folder.is_dir():
         raise SpecError(f"cwd is {folder}, which is no folder")
     if callable(target):
-        source, mechanism = _from_function(target, args, arguments, mechanism, folder)
+        source, mechanism = _from_function(target, args, arguments, mechanism, folder, chosen)
     else:
         _refuse_unknown(arguments)
         source = _from_words(target, module, args, folder)
@@ -182,11 +184,12 @@ def _from_function(
     arguments: Mapping[str, Any],
     launcher: Launcher,
     folder: Path,
+    chosen: Collection[str],
 ) -> tuple[Source, Launcher]:
     from ddpnb.capture import HEADER_PREFIX, cells_of, name_of, script_from_cells
 
     name = name_of(function)
-    _refuse_options_as_parameters(function, name)
+    _refuse_ambiguous(function, name, len(args), chosen)
     spawned = isinstance(launcher, Spawn)
     text = script_from_cells(
         cells_of(function),
@@ -212,18 +215,24 @@ def _from_function(
     return Source(name=name, path=path, args=words, text=text, generated=True), launcher
 
 
-def _refuse_options_as_parameters(function: Callable[..., Any], name: str) -> None:
-    both = sorted(option_names() & set(inspect.signature(function).parameters))
-    if both:
-        raise SpecError(
-            f"{name}() has a parameter named {both[0]!r}, which launch() takes for itself; rename"
-            " it, or write the cell to a script with %%ddp_script and pass it on the command line"
-        )
+def _refuse_ambiguous(
+    function: Callable[..., Any], name: str, given: int, chosen: Collection[str]
+) -> None:
+    """Refuse a keyword that could be the function's or an option of launch()."""
+    for position, parameter in enumerate(inspect.signature(function).parameters.values()):
+        taken = parameter.name in option_names()
+        required = parameter.default is parameter.empty and position >= given
+        if taken and (required or parameter.name in chosen):
+            raise SpecError(
+                f"{parameter.name!r} is a parameter of {name}() and an option of launch();"
+                " rename the parameter, or pass it by position"
+            )
 
 
 def _refuse_unknown(arguments: Mapping[str, Any]) -> None:
     for name in arguments:
-        near = difflib.get_close_matches(name, sorted(option_names()), 1)
+        near = [option for option in sorted(option_names()) if option.startswith(name)]
+        near += difflib.get_close_matches(name, sorted(option_names()), 1)
         hint = (
             f"did you mean {near[0]}?"
             if near

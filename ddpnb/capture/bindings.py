@@ -72,7 +72,7 @@ class Bindings(ast.NodeVisitor):
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is None and isinstance(node.target, ast.Name):
-            self.declared.add(node.target.id)
+            self.declared |= {node.target.id} if node.simple else set()
         else:
             self.generic_visit(node)
 

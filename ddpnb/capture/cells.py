@@ -96,7 +96,7 @@ def _cell_magic(text: str) -> tuple[str, str] | None:
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
             words = [part.value for part in call.args if isinstance(part, ast.Constant)]
             if call.func.attr == "run_cell_magic" and len(words) == 3:
-                return str(words[0]), f"\n{words[2]}"
+                return str(words[0]), "\n" + str(words[2])
     return None
 
 

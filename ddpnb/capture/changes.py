@@ -47,8 +47,6 @@ class Change:
 
     name: str
     line: int
-    code: str
-    """The change as text, for messages."""
     certain: bool
     """False for a call of a method that is not known: ``cfg.validate()``."""
 
@@ -61,8 +59,7 @@ def changes_in(statement: ast.stmt) -> list[Change]:
         if target is not None:
             root, certain = target
             line = getattr(node, "lineno", statement.lineno)
-            code = _short(statement if isinstance(node, ast.Attribute | ast.Subscript) else node)
-            found.append(Change(name=root.id, line=line, code=code, certain=certain))
+            found.append(Change(name=root.id, line=line, certain=certain))
     return found
 
 
@@ -95,8 +92,8 @@ def _running(node: ast.AST) -> Iterator[ast.AST]:
 def _changed(node: ast.AST) -> tuple[ast.Name, bool] | None:
     """Return the root name that one node changes, and whether it surely does."""
     match node:
-        case ast.Attribute(ctx=ast.Store() | ast.Del()) | ast.Subscript(
-            ctx=ast.Store() | ast.Del()
+        case (
+            ast.Attribute(ctx=ast.Store() | ast.Del()) | ast.Subscript(ctx=ast.Store() | ast.Del())
         ):
             return _rooted(node.value, certain=True)
         case ast.Call(func=ast.Attribute(attr=method, value=owner)) if method in MUTATORS:
@@ -116,8 +113,3 @@ def _changed(node: ast.AST) -> tuple[ast.Name, bool] | None:
 def _rooted(node: ast.expr, *, certain: bool) -> tuple[ast.Name, bool] | None:
     root = root_name(node)
     return None if root is None else (root, certain)
-
-
-def _short(node: ast.AST) -> str:
-    code = " ".join(ast.unparse(node).split())
-    return code if len(code) <= 60 else f"{code[:57]}..."

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from ddpnb.capture.cells import read_cells
 from ddpnb.capture.changes import Change, aliases, changes_in
 from ddpnb.capture.statements import Statement, future_features, statements_of
-from ddpnb.capture.values import HARMLESS_CALLS, Lookup, Origin, is_record_class
+from ddpnb.capture.values import HARMLESS_CALLS, HARMLESS_MODULES, Lookup, Origin, is_record_class
 
 __all__ = ["History"]
 
@@ -34,6 +34,11 @@ class History:
         for statement in self.statements:
             for name in statement.names.binds | statement.names.deletes:
                 self._binders.setdefault(name, []).append(statement)
+        # In order of execution, because a class may be a record by its base.
+        self._records: set[int] = set()
+        for statement in self.statements:
+            if is_record_class(statement.node, self.lookup(statement.index)):
+                self._records.add(statement.index)
         self._changes: dict[str, list[tuple[Statement, Change]]] = {}
         for statement in self.statements:
             for change in changes_in(statement.node) if statement.alias is None else ():
@@ -57,12 +62,12 @@ class History:
 
     def family(self, statement: Statement, name: str) -> list[Statement]:
         """Return `statement`, and for ``import a.b`` the imports that added more to ``a``."""
-        if not _is_dotted_import(statement):
+        if not statement.is_dotted_import:
             return [statement]
         found: dict[str, Statement] = {}
         for other in reversed(self._binders[name]):
             if other.index <= statement.index:
-                if not _is_dotted_import(other):
+                if not other.is_dotted_import:
                     break
                 found[other.code] = other
         return sorted(found.values(), key=lambda one: one.index)
@@ -77,14 +82,10 @@ class History:
         statement = self.binder(name, before)
         if statement is None:
             return self._unbound_origin(name, before)
-        node, alias = statement.node, statement.alias
-        if alias is not None:
-            if isinstance(node, ast.ImportFrom):
-                path = f"{'.' * node.level}{node.module or ''}.{alias.name}"
-            else:
-                path = alias.name if alias.asname else name
-            return Origin(kind="import", path=path)
-        if is_record_class(node, self.lookup(statement.index)):
+        if statement.alias is not None:
+            return Origin(kind="import", path=statement.imported_path)
+        node = statement.node
+        if statement.index in self._records:
             return Origin(kind="record")
         code = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         return Origin(kind="code" if code else "value")
@@ -97,24 +98,30 @@ class History:
         """Return the first statement between two points that changes `name` in place.
 
         A call of an unknown method counts where the name is a value, not a function or class.
+        Nothing counts for an imported module: its settings are not part of any cell.
         """
-        is_value = self.origin(name, before).kind == "value"
+        kind = self.origin(name, before).kind
+        if kind == "import":
+            return None
         for statement, change in self._changes.get(name, ()):
-            if after < statement.index < before and (change.certain or is_value):
+            if after < statement.index < before and (change.certain or kind == "value"):
                 return statement, change
         return None
 
+    def text(self, cell: int) -> str:
+        """Return the text of a cell."""
+        return next(one.text for one in self.cells if one.number == cell)
+
     def line(self, cell: int, number: int) -> str:
         """Return one line of a cell as the user wrote it, short enough for a message."""
-        text = next(one.text for one in self.cells if one.number == cell)
-        line = text.split("\n")[number - 1].strip()
+        line = self.text(cell).split("\n")[number - 1].strip()
         return line if len(line) <= 70 else f"{line[:67]}..."
 
     def _unbound_origin(self, name: str, before: int) -> Origin:
         for star in reversed(self.stars(before)):
-            path = f"{getattr(star.node, 'module', None)}.{name}"
-            if path in HARMLESS_CALLS:
-                return Origin(kind="import", path=path)
+            module = getattr(star.node, "module", None)
+            if f"{module}.{name}" in HARMLESS_CALLS or module in HARMLESS_MODULES:
+                return Origin(kind="import", path=f"{module}.{name}")
         if name in BUILTINS:
             return Origin(kind="builtin", path=f"builtins.{name}")
         return Origin(kind="unknown")
@@ -154,11 +161,6 @@ class History:
             shared = {part.id for part in ast.walk(node.iter) if isinstance(part, ast.Name)}
         for other in shared - seen:
             self._note(statement, change, other, seen)
-
-
-def _is_dotted_import(statement: Statement) -> bool:
-    alias = statement.alias
-    return alias is not None and isinstance(statement.node, ast.Import) and not alias.asname
 
 
 def _is_chain(node: ast.stmt) -> bool:

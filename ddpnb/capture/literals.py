@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import math
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -17,6 +18,7 @@ from ddpnb.errors import CaptureError
 __all__ = ["Literal", "literal"]
 
 WIDTH = 100
+MOST_ROWS = 12
 MOST_NESTED = 40  # Python 3.11's parser gives up at 200 brackets; a reader does earlier
 
 
@@ -48,6 +50,17 @@ class Literal:
         if not self.parts or used + len(self.flat) <= WIDTH:
             return self.flat
         inner = indent + 4
+        if len(self.parts) > MOST_ROWS and not any(head or part.parts for head, part in self.parts):
+            # Many numbers read better as a block than as a column.
+            block = textwrap.fill(
+                ", ".join(part.flat.replace(" ", "\0") for _, part in self.parts) + ",",
+                width=WIDTH,
+                initial_indent=" " * inner,
+                subsequent_indent=" " * inner,
+                break_long_words=False,
+                break_on_hyphens=False,
+            ).replace("\0", " ")
+            return f"{self.opener}\n{block}\n{' ' * indent}{self.closer}"
         rows = [
             f"{' ' * inner}{head}{part.laid_out(inner, inner + len(head) + 1)},\n"
             for head, part in self.parts

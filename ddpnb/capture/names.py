@@ -77,7 +77,7 @@ def root_name(node: ast.expr) -> ast.Name | None:
 @dataclass
 class _Scope:
     kind: str
-    """module, class, function (also lambdas), or comprehension (also type parameters)."""
+    """module, class, function (also lambdas), comprehension, or types (of ``def f[T]``)."""
     local: set[str] = field(default_factory=set)
     outer: set[str] = field(default_factory=set)
     seen: set[str] = field(default_factory=set)
@@ -116,11 +116,11 @@ class _Walk(ast.NodeVisitor):
         super().visit(node)
 
     def _read(self, name: str) -> None:
-        innermost = self._scopes[-1]
+        innermost = next(scope for scope in reversed(self._scopes) if scope.kind != "types")
         for scope in reversed(self._scopes):
             if name in scope.outer:
                 break
-            if scope.kind in ("function", "comprehension") and name in scope.local:
+            if scope.kind not in ("module", "class") and name in scope.local:
                 return
             # A class's names are seen by its own lines only, never by its methods.
             if scope.kind == "class" and scope is innermost:
@@ -130,6 +130,8 @@ class _Walk(ast.NodeVisitor):
                     break
         if not self._later and name in self._scopes[0].seen:
             return
+        if name == "__class__" and any(scope.kind == "class" for scope in self._scopes):
+            return  # every method has it, for `super()`
         use = Use(name=name, line=self._line, later=self._later, required=self._required)
         self.uses.setdefault(use)
 
@@ -262,4 +264,4 @@ class _Walk(ast.NodeVisitor):
 def _type_scope(node: ast.AST) -> _Scope:
     """Return the scope of ``def f[T]`` (Python 3.12); empty elsewhere."""
     names = {parameter.name for parameter in getattr(node, "type_params", ())}
-    return _Scope("comprehension", names)
+    return _Scope("types", names)

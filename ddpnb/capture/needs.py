@@ -80,9 +80,11 @@ def refused_live(
 
 
 def refused_change(
-    need: Need, statement: Statement, changer: Statement, change: Change, *, is_value: bool
+    history: History, need: Need, statement: Statement, changed: tuple[Statement, Change]
 ) -> CaptureError:
     """Return the error for an object that a later statement changed in place."""
+    changer, change = changed
+    is_value = history.origin(need.name, need.before).kind == "value"
     advice = (
         f"Write {need.name} as one literal with its final value, or pass it as an argument."
         if is_value
@@ -90,7 +92,7 @@ def refused_change(
     )
     return CaptureError(
         f"{need}, which is changed after it was made ({statement.where()}): "
-        f"{changer.where(change.line)}: {change.code}\n"
+        f"{changer.where(change.line)}: {history.line(changer.cell, change.line)}\n"
         f"A script cut from where it was made would not have the change. {advice}"
     )
 

@@ -138,10 +138,9 @@ class Selection:
         part = live_statement(statement.node, self.history.lookup(statement.index))
         if part is not None:
             raise refused_live(self.history, self.launched, need, statement, part)
-        kind = self.history.origin(need.name, need.before).kind
-        found = self.history.change(need.name, statement.index, need.before)
-        if found is not None and kind != "import":
-            raise refused_change(need, statement, *found, is_value=kind == "value")
+        changed = self.history.change(need.name, statement.index, need.before)
+        if changed is not None:
+            raise refused_change(self.history, need, statement, changed)
 
 
 def select(history: History, launched: str) -> Selection:

@@ -49,6 +49,20 @@ class Statement:
         module, level = getattr(self.node, "module", ""), getattr(self.node, "level", 0)
         return f"{type(self.node).__name__} {module} {level} {ast.dump(self.alias)}"
 
+    @property
+    def imported_path(self) -> str:
+        """For imports: the dotted path that the name stands for; of ``import a.b`` it is ``a``."""
+        if self.alias is None:
+            return ""
+        if isinstance(self.node, ast.ImportFrom):
+            return f"{'.' * self.node.level}{self.node.module or ''}.{self.alias.name}"
+        return self.alias.name if self.alias.asname else self.alias.name.split(".")[0]
+
+    @property
+    def is_dotted_import(self) -> bool:
+        """Whether this is ``import a`` or ``import a.b``: several of them add up to one ``a``."""
+        return isinstance(self.node, ast.Import) and not (self.alias and self.alias.asname)
+
     def where(self, line: int | None = None) -> str:
         """Return the place in words: the cell and the line in it."""
         return place(self.cell, self.line if line is None else line)
@@ -66,7 +80,7 @@ def first_line(node: ast.stmt) -> int:
 
 
 def future_features(cells: Sequence[Cell]) -> list[str]:
-    """Return what the cells import from ``__future__``: in a kernel it holds for all later cells."""
+    """Return what the cells import from ``__future__``; in a kernel it holds for later cells."""
     found = {
         alias.name
         for cell in cells

@@ -30,9 +30,11 @@ _BOX = (
     "color:var(--jp-ui-font-color1,inherit);background:var(--jp-layout-color2,transparent);"
     "font-family:var(--jp-ui-font-family,inherit)"
 )
-_CELL = "vertical-align:top;text-align:left;padding:0.1em 1em 0.1em 0;"
-_LABEL = f"{_CELL}font-weight:600;white-space:nowrap"
-_TEXT = f"{_CELL}white-space:pre-line"
+_BOLD = "font-weight:600"
+# No <table>: notebooks style tables of their own accord, with stripes and another size of text.
+_GRID = "display:grid;grid-template-columns:max-content 1fr;gap:0.2em 1em;margin-top:0.3em"
+_WIDE = "grid-column:1/-1"
+_LINK = "color:var(--jp-content-link-color,inherit)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,15 +55,10 @@ class Card:
 
     def html(self) -> str:
         """Return the card for a page, everything in it escaped."""
-        rows = "".join(
-            f'<tr style="background:none"><th style="{_LABEL}">{escape(label)}</th>'
-            f'<td style="{_TEXT}">{_html_text(text)}</td></tr>'
-            for label, text in self._filled()
-        )
-        table = f'<table style="margin:0.3em 0 0;border:none">{rows}</table>' if rows else ""
-        box = _BOX.format(colour=_COLOURS[self.tone])
-        title = f"{escape(self.mark)} {_html_text(self.title)}"
-        return f'<div style="{box}"><div style="font-weight:600">{title}</div>{table}</div>'
+        title = f'<div style="{_BOLD}">{escape(self.mark)} {_html_text(self.title)}</div>'
+        rows = "".join(_html_row(label, text) for label, text in self._filled())
+        body = f'<div style="{_GRID}">{rows}</div>' if rows else ""
+        return f'<div style="{_BOX.format(colour=_COLOURS[self.tone])}">{title}{body}</div>'
 
     def _filled(self) -> Iterable[tuple[str, str]]:
         return ((label, text) for label, text in self.rows if text)
@@ -86,8 +83,14 @@ def plain(value: Any) -> str:
     return value if isinstance(value, str) else repr(value)
 
 
+def _html_row(label: str, text: str) -> str:
+    if not label:
+        return f'<div style="{_WIDE}">{_html_text(text)}</div>'
+    return f'<div style="{_BOLD}">{escape(label)}</div><div>{_html_text(text)}</div>'
+
+
 def _html_text(text: str) -> str:
     safe = escape(text)
     if text.startswith("https://") and " " not in text:
-        return f'<a href="{safe}" target="_blank" rel="noopener">{safe}</a>'
+        return f'<a href="{safe}" target="_blank" rel="noopener" style="{_LINK}">{safe}</a>'
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", safe)

@@ -113,7 +113,10 @@ def answers_file() -> Path:
 
 
 def _read() -> dict[str, Any]:
-    return read_json(answers_file()) or {}
+    try:
+        return read_json(answers_file()) or {}
+    except OSError as error:
+        raise _unusable(error) from error
 
 
 def _write(answers: dict[str, Any]) -> None:
@@ -125,10 +128,14 @@ def _write(answers: dict[str, Any]) -> None:
             ignore.write_text("*\n")
         write_json(path, answers)
     except OSError as error:
-        raise DdpnbError(
-            f"cannot keep the prediction in {path}: {error.strerror}; copy the notebook to a folder"
-            " that you can write"
-        ) from error
+        raise _unusable(error) from error
+
+
+def _unusable(error: OSError) -> DdpnbError:
+    return DdpnbError(
+        f"cannot keep predictions in {answers_file()}: {error.strerror}; copy the notebook to a"
+        " folder that you can write"
+    )
 
 
 def _as_json(value: Any) -> Any:

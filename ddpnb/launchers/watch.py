@@ -41,6 +41,7 @@ class Watch:
         self._on_pidfd = on_pidfd
         self._sizes: dict[str, int] = {}
         self._events_read: dict[int, int] = {}
+        self._reaped: dict[int, int] = {}
         self._timeline = os.open(
             run.timeline, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
         )
@@ -94,6 +95,8 @@ class Watch:
         elif not rank_process.process.is_alive():
             rank_process.ended = time.time()
         self.ranks[rank, attempt] = rank_process
+        if rank_process.process.pid in self._reaped:  # gone before its first event was read
+            self.reaped(rank_process.process.pid, self._reaped[rank_process.process.pid])
 
     def ended(self, pidfd: int) -> None:
         """Note that the process behind this pidfd has just ended; the pidfd is closed."""
@@ -104,7 +107,8 @@ class Watch:
         os.close(pidfd)
 
     def reaped(self, pid: int, exitcode: int) -> None:
-        """Note the exit code of a rank that was the supervisor's own child."""
+        """Note the exit code of a child of the supervisor, which may be a rank itself."""
+        self._reaped[pid] = exitcode
         for process in self.ranks.values():
             if process.process.pid == pid and process.exitcode is None:
                 process.exitcode = exitcode

@@ -1,7 +1,7 @@
 """The notebook's side of ddpnb: the magics, and a live view of each launch.
 
-The only room that imports IPython and ipywidgets. `ddpnb` calls `load` and `show_launches`, and nothing else here is
-imported before they are called.
+The only room that imports IPython and ipywidgets. `ddpnb` calls `load` and `show_launches`, and
+nothing else here is imported before they are called.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def load(shell: Any) -> None:
 
 
 def show_launches() -> None:
-    """Have each launch of this process show itself: a live view in a notebook, one line in a terminal's IPython."""
+    """Have each launch of this process show itself: a view in a notebook, text in a terminal."""
     from IPython.core.getipython import get_ipython
 
     from ddpnb.api import on_launch
@@ -52,4 +52,6 @@ def show(job: Job) -> None:
 
 
 def _tell(job: Job) -> None:
-    print(f"{job!r}\njob.wait() waits for it, job.logs() has its lines; all of it is in {job.folder}")
+    print(
+        f"{job!r}\njob.wait() waits for it, job.logs() has its lines; all of it is in {job.folder}"
+    )

@@ -1,7 +1,8 @@
-"""Turn a notebook cell into a script: check that it is one, and write it with its line numbers kept.
+"""Turn a notebook cell into a script: check that it is one, and write it with its line numbers.
 
-The file's first line is a comment in the place of the cell's `%%ddp` line, so line N of the file is line N of the cell
-as the notebook numbers it, and so are the lines of a rank's traceback. Called by `magics`; it starts nothing.
+The file's first line is a comment in the place of the cell's `%%ddp` line, so line N of the file is
+line N of the cell as the notebook numbers it, and so are the lines of a rank's traceback. Called by
+`magics`; it starts nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import tokenize
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from IPython.core.inputtransformer2 import (
     EscapedCommand,
@@ -35,9 +36,13 @@ HEADER_PREFIX = "# %%ddp"
 
 _NO_SCRIPT = {
     "%": "is a notebook magic, which a script cannot have; move it to a cell of its own",
-    "!": "is a shell command, which a script cannot have; move it to a cell of its own, or use subprocess.run",
+    "!": (
+        "is a shell command, which a script cannot have; move it to a cell of its own, or use"
+        " subprocess.run"
+    ),
     "?": "asks the notebook for help, which a script cannot; move it to a cell of its own",
 }
+_NOTHING = "Nothing was written or started."
 _AWAITS = (
     "uses {} outside a function, which only a notebook allows; put it in `async def main()` and"
     " end the script with `asyncio.run(main())`"
@@ -48,8 +53,12 @@ _OUTSIDE: dict[type[ast.AST], str] = {
     ast.AsyncWith: _AWAITS.format("`async with`"),
     ast.Yield: "uses `yield` outside a function; put it in one",
     ast.YieldFrom: "uses `yield from` outside a function; put it in one",
-    ast.Return: "uses `return` outside a function; put the code in a function, or end the script with `sys.exit()`",
+    ast.Return: (
+        "uses `return` outside a function; put the code in a function, or end the script with"
+        " `sys.exit()`"
+    ),
 }
+_TRANSFORMERS: tuple[Any, ...] = (MagicAssign, SystemAssign, EscapedCommand, HelpEnd)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -63,8 +72,8 @@ def check_cell(text: str, *, file: Path, above: int = 1) -> None:
     """
     if not text.strip():
         raise CellError(
-            f"there is no script below the magic line; write {file.name} there, or run the file as it is"
-            f" with %ddp {file.name}"
+            f"there is no script below the magic's line; write {file.name} there, or run the"
+            f" file as it is with %ddp {file.name}"
         )
     cell = "\n" * above + text  # so that whatever Python says of a line is true of the cell
     try:
@@ -79,11 +88,13 @@ def check_cell(text: str, *, file: Path, above: int = 1) -> None:
             _refuse(cell, found[0], _NO_SCRIPT[found[1]])
         _refuse(cell, line, f"is no Python: {error.msg}", column=error.offset)
     except ValueError as error:  # NUL characters, halves of surrogate pairs
-        raise CellError(f"the cell is no Python: {error}; nothing was written or started") from error
+        raise CellError(
+            f"the cell is no Python: {error}; nothing was written or started"
+        ) from error
 
 
 def script_text(text: str, *, header: str, above: int = 1) -> bytes:
-    """Return the bytes of the script: the cell's text on its own lines, the header in place of the magic's.
+    """Return the bytes of the script: the cell's text on its own lines, below the header.
 
     A `#!` line changes places with the header, because it counts on the very first line only.
 
@@ -92,7 +103,7 @@ def script_text(text: str, *, header: str, above: int = 1) -> bytes:
         header: what the first line says behind its `# `; it begins with the magic, `%%ddp ...`.
         above: lines of the cell above `text`.
     """
-    # Python looks for "coding=..." in the first comments; a magic line may well hold `--encoding=...`.
+    # Python looks for "coding=..." in the first comments; a magic's line may well hold it.
     comment = re.sub(r"coding(?=[:=])", "coding ", header)
     first = "# " + re.sub(r"[\x00-\x1f\x7f]", " ", comment).strip() + "\n"
     blank = "\n" * (above - 1)
@@ -113,10 +124,11 @@ def script_text(text: str, *, header: str, above: int = 1) -> bytes:
 
 
 def write_cell(script: bytes, file: Path) -> Path | None:
-    """Write a script from a cell, whole or not at all; return where an older file went, if one was kept.
+    """Write a script from a cell, whole or not at all; return where an older one was kept.
 
-    A file that came from a cell is overwritten. Any other file with this name is first copied beside it, to NAME.bak.
-    A missing folder is made when the folder above it exists. The file's permissions and a symbolic link stay.
+    A file that came from a cell is overwritten. Any other file with this name is first copied to
+    NAME.bak. A missing folder is made when the folder above it exists. The file's permissions
+    and a symbolic link stay.
     """
     check_target(file)
     target = file.resolve()
@@ -133,7 +145,9 @@ def write_cell(script: bytes, file: Path) -> Path | None:
             _create(kept, old, target.stat().st_mode)
         _create(target, script, 0o666 if old is None else target.stat().st_mode, new=old is None)
     except OSError as error:
-        raise CellError(f"cannot write {file}: {error.strerror}; name a file that you can write") from error
+        raise CellError(
+            f"cannot write {file}: {error.strerror}; name a file that you can write"
+        ) from error
     return kept
 
 
@@ -142,9 +156,13 @@ def check_target(file: Path) -> None:
     if file.is_dir():
         raise CellError(f"{file} is a folder; name the script to write, e.g. {file.name}/train.py")
     if file.suffix == ".ipynb":
-        raise CellError(f"{file.name} is a notebook; the cell becomes a script, so name it {file.stem}.py")
+        raise CellError(
+            f"{file.name} is a notebook; the cell becomes a script, so name it e.g. {file.stem}.py"
+        )
     if file.suffix != ".py":
-        raise CellError(f"{file.name} does not end in .py; the cell becomes a Python script, e.g. {file.stem}.py")
+        raise CellError(
+            f"{file.name} does not end in .py; the cell is a script, so name it e.g. {file.stem}.py"
+        )
 
 
 def _check_outside(tree: ast.Module, cell: str) -> None:
@@ -164,11 +182,11 @@ def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _magic(cell: str) -> tuple[int, str] | None:
-    """Return line and kind of the first magic, shell escape or `?`; only for text that Python does not accept."""
+    """Return line and kind of the first magic, shell escape or `?` in text that is no Python."""
     lines = [line + "\n" for line in cell.split("\n")]
     tokens = make_tokens_by_line(lines)
     found = []
-    for transformer in (MagicAssign, SystemAssign, EscapedCommand, HelpEnd):
+    for transformer in _TRANSFORMERS:
         hit = transformer.find(tokens)
         if hit is None:
             continue
@@ -189,7 +207,9 @@ def _refuse(cell: str, line: int, problem: str, *, column: int | None = None) ->
         # Tabs stay tabs, so that the caret stands under its character.
         indent = "".join(c if c == "\t" else " " for c in shown[: column - 1])
         excerpt += f"\n    {' ' * len(number)} | {indent}^"
-    raise CellError(f"line {number} of the cell {problem}\n{excerpt}\nNothing was written or started.") from None
+    raise CellError(
+        f"line {number} of the cell {problem}\n{excerpt}\nNothing was written or started."
+    ) from None
 
 
 def _is_ours(old: bytes) -> bool:
@@ -202,7 +222,7 @@ def _make_folder(folder: Path) -> None:
     if folder.is_dir():
         return
     if not folder.parent.is_dir():
-        raise CellError(f"there is no folder {folder.parent}; make it first, e.g. !mkdir -p '{folder}'")
+        raise CellError(f"there is no folder {folder.parent}; make it first, e.g. with !mkdir")
     folder.mkdir(exist_ok=True)
 
 
@@ -218,7 +238,7 @@ def _free_name(file: Path) -> Path:
 def _create(file: Path, data: bytes, mode: int, *, new: bool = False) -> None:
     temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
     try:
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb") as out:
+        with temporary.open("xb") as out:
             out.write(data)
         if not new:  # a new file gets what the umask leaves of 0o666
             temporary.chmod(mode & 0o7777)

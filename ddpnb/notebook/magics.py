@@ -1,4 +1,7 @@
-"""The magics: %%ddp writes its cell to a script and launches it, %ddp launches, %%ddp_script only writes."""
+"""The magics: %%ddp writes its cell to a script and launches it, %ddp launches a file.
+
+%%ddp_script only writes. Registered by `ddpnb.notebook.load`; `ddpnb.options` has the grammar.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import (
     Magics,
     cell_magic,
@@ -34,9 +38,9 @@ _NAME = re.compile(r"(?<!\{)\{([^\W\d]\w*)\}(?!\})")
 
 _HELP = """Run a script on several ranks, from a notebook.
 
-    %%ddp [OPTIONS] FILE [ARGS]      write this cell to FILE, then run it
-    %ddp  [OPTIONS] FILE [ARGS]      run a file that is there
-    %ddp  [OPTIONS] -m MODULE [ARGS] run a module, as `python -m` does
+    %%ddp [OPTIONS] FILE [ARGS]       write this cell to FILE, then run it
+    %ddp  [OPTIONS] FILE [ARGS]       run a file that is there
+    %ddp  [OPTIONS] -m MODULE [ARGS]  run a module, as `python -m` does
 
 For example, this cell is written to hello.py and run by two processes at the same time:
 
@@ -44,32 +48,36 @@ For example, this cell is written to hello.py and run by two processes at the sa
     import os
     print("I am rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"])
 
-The cell returns at once, and a view below it shows what each rank prints. `job` now stands for this run:
+The cell returns at once, and a view below it shows what each rank prints. `job` stands for the run:
 
     await job        wait for it in another cell; an error here names the rank that failed first
     job.stop()       end it
     job.logs(0)      all that rank 0 printed
     job.folder       where all of it is kept
 
-The file is a plain script: `torchrun --nproc-per-node 2 hello.py` in a terminal does the same. It knows nothing of
-the notebook's variables; hand them over as arguments. `{lr}` on the magic's line stands for the notebook's variable lr,
-when that is a text, a number or a path, and it stays one word whatever it holds. Other braces and $ mean nothing here.
+The file is a plain script: `torchrun --nproc-per-node 2 hello.py` in a terminal does the same. It
+knows nothing of the notebook's variables; hand them over as arguments. `{lr}` on the magic's line
+stands for the notebook's variable lr, when that is a text, a number or a path, and it stays one
+word whatever it holds. Other braces and $ mean nothing here.
 
     lr = 0.1
     %ddp -n 2 train.py --lr {lr} --out "my results"
 
-FILE ends in .py. It is overwritten when a cell wrote it before; another file of that name is first kept as FILE.bak.
-A folder in front of it is made when only that one is missing. Line numbers are those of the cell.
+FILE ends in .py. It is overwritten when a cell wrote it before; any other file of that name is
+first kept as FILE.bak. A folder in front of it is made when only that one is missing. Line numbers in
+errors are those of the cell, whose first line is the magic's.
 
-OPTIONS stand before FILE and are torchrun's, with dashes or underscores. What follows FILE is the script's.
+OPTIONS stand before FILE and are torchrun's words, with dashes or underscores. What follows FILE is
+the script's own.
 
 """
 _SCRIPT_HELP = """Write this cell to a script; run nothing.
 
     %%ddp_script FILE
 
-The cell is checked as %%ddp checks it, and `%ddp -n 2 FILE` runs it. FILE ends in .py. It is overwritten when a cell
-wrote it before; another file of that name is first kept as FILE.bak. `{name}` stands for the notebook's variable.
+The cell is checked as %%ddp checks it, and `%ddp -n 2 FILE` runs it. FILE ends in .py. It is
+overwritten when a cell wrote it before; any other file of that name is first kept as FILE.bak.
+`{name}` on the magic's line stands for the notebook's variable of that name.
 """
 
 
@@ -84,7 +92,8 @@ def expand(words: Sequence[str], names: Mapping[str, Any]) -> list[str]:
 def _text_of(name: str, names: Mapping[str, Any]) -> str:
     if name not in names:
         raise SpecError(
-            f"{{{name}}} stands for the notebook's variable {name}, and there is none; run the cell that sets it"
+            f"{{{name}}} stands for the notebook's variable {name}, and there is none; run the"
+            " cell that sets it"
         )
     value = names[name]
     if isinstance(value, str):
@@ -94,8 +103,8 @@ def _text_of(name: str, names: Mapping[str, Any]) -> str:
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
         return str(value)
     raise SpecError(
-        f"{{{name}}} is a {type(value).__name__}; only texts, numbers and paths can stand on a command line,"
-        f" so write {name} as a text first, e.g. {name}_text = str({name})"
+        f"{{{name}}} is a {type(value).__name__}; only texts, numbers and paths can stand on a"
+        f" command line, so write {name} as a text first, e.g. {name}_text = str({name})"
     )
 
 
@@ -109,7 +118,7 @@ def _help(text: str, *, with_options: bool) -> Callable[[_Method], _Method]:
 
 def _options_help() -> str:
     grammar = options.command("%%ddp", in_notebook=True)
-    formatter = click.HelpFormatter(width=110)
+    formatter = click.HelpFormatter(width=105)
     grammar.format_options(click.Context(grammar), formatter)
     return formatter.getvalue()
 
@@ -120,6 +129,7 @@ class DdpMagics(Magics):
 
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
+        self._shell: InteractiveShell = shell
         self._launched: list[tuple[Path, Job]] = []
 
     @no_var_expand
@@ -129,7 +139,7 @@ class DdpMagics(Magics):
         magic = "%ddp" if cell is None else "%%ddp"
         words = self._words(line)
         if not words and not (cell or "").strip():
-            print(self.ddp.__doc__)
+            print(DdpMagics.ddp.__doc__)
             return
         try:
             asked = options.read(words, name=magic, in_notebook=True)
@@ -141,7 +151,7 @@ class DdpMagics(Magics):
         job = launch(asked.target, *asked.args, **asked.options)
         if asked.target is not None:
             self._launched.append((_file(asked).resolve(), job))
-        self.shell.push({asked.job_name: job})
+        self._shell.push({asked.job_name: job})
 
     @no_var_expand
     @cell_magic
@@ -156,8 +166,10 @@ class DdpMagics(Magics):
 
     def _words(self, line: str) -> list[str]:
         if line.rstrip().endswith("\\"):
-            raise SpecError("the magic's words must stand on one line; take away the backslash at its end")
-        return expand(options.parse(line), self.shell.user_ns)
+            raise SpecError(
+                "the magic's words must stand on one line; take away the backslash at its end"
+            )
+        return expand(options.parse(line), self._shell.user_ns)
 
     def _write(self, cell: str, file: Path, magic: str, also: str) -> None:
         above = self._lines_above(magic)
@@ -169,22 +181,22 @@ class DdpMagics(Magics):
             print(f"{file.name} was not written by a cell; what it held is kept in {kept.name}")
 
     def _lines_above(self, magic: str) -> int:
-        """Return the number of the magic's line in its cell: IPython drops blank lines above it."""
-        history = self.shell.history_manager
+        """Return the magic's line in its cell; blank lines or a `%%time` may precede it."""
+        history = self._shell.history_manager
         raw = history.input_hist_raw[-1] if history is not None else ""
-        first = raw.lstrip("\n")
-        if not first.startswith(magic.split()[0]):  # called from a program
-            return 1
-        return 1 + len(raw) - len(first)
+        for number, line in enumerate(raw.split("\n"), start=1):
+            if line.split() == magic.split():
+                return number
+        return 1  # called from a program
 
     def _refuse_in_use(self, file: Path, script: bytes) -> None:
-        """Refuse to change a script under a run of this notebook whose ranks may still have to read it."""
+        """Refuse to change a script that ranks of a live run may still have to read."""
         self._launched = [(path, job) for path, job in self._launched if not job.done]
         for path, job in self._launched:
             if path == file.resolve() and path.exists() and path.read_bytes() != script:
                 raise CellError(
-                    f"{job.run_id} still runs {file.name}, and this cell would change it; wait for that run"
-                    " (`await job`), stop it (`job.stop()`), or name another file"
+                    f"{job.run_id} still runs {file.name}, and this cell would change it; wait for that"
+                    " run (`await job`), stop it (`job.stop()`), or name another file"
                 )
 
 
@@ -197,8 +209,8 @@ def _file(asked: options.LaunchWords) -> Path:
     """Return the script's path, which is meant from the working folder of the ranks."""
     if asked.target is None:
         raise SpecError(
-            "%%ddp writes its cell to a file and cannot write a module; name a file, or run the module with"
-            f" %ddp -m {asked.options['module']}"
+            "%%ddp writes its cell to a file and cannot write a module; name a file, or run the"
+            f" module with %ddp -m {asked.options['module']}"
         )
     folder = Path(asked.options.get("cwd", "")).expanduser()
     if not folder.is_dir():
@@ -210,5 +222,6 @@ def _also(asked: options.LaunchWords) -> str:
     """Return the words of the header that say how to run the file without ddpnb."""
     launcher = asked.options["launcher"]
     if isinstance(launcher, Torchrun):
-        return f"; torchrun --nproc-per-node {asked.options['nproc_per_node']} {asked.target} runs it too"
+        width = asked.options["nproc_per_node"]
+        return f"; torchrun --nproc-per-node {width} {asked.target} runs it too"
     return f"; python {asked.target} runs it too" if isinstance(launcher, Python) else ""

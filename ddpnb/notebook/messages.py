@@ -17,12 +17,14 @@ from ddpnb.tail import plain_text
 __all__ = ["show_short_tracebacks"]
 
 _OURS = str(Path(__file__).parents[1])
-_LIBRARIES = tuple({_OURS, *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))})
+_LIBRARIES = tuple(
+    {_OURS, *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))}
+)
 
 
 def show_short_tracebacks() -> None:
     """Have IPython show each DdpnbError by its message."""
-    # The name that IPython looks for on an error (since 1.0); errors.py itself knows nothing of notebooks.
+    # The name that IPython looks for on an error; errors.py itself knows nothing of notebooks.
     setattr(DdpnbError, "_render_traceback_", _render)  # noqa: B010 - mypy knows no such attribute
 
 
@@ -43,5 +45,7 @@ def _places(error: DdpnbError) -> list[str]:
         # A cell's code has the name of a file that does not exist; IPython knows which cell it is.
         label = None if shell is None else shell.compile.format_code_name(frame.filename)
         name = f"File {frame.filename}" if label is None else " ".join(label)
-        places.append(f"{name}, line {frame.lineno}, in {frame.name}\n    {frame.line or ''}".rstrip())
+        places.append(
+            f"{name}, line {frame.lineno}, in {frame.name}\n    {frame.line or ''}".rstrip()
+        )
     return places

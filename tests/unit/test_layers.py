@@ -12,7 +12,7 @@ from tests.conftest import ROOT
 
 # A room is a module of ddpnb, or a sub-package with all that is in it.
 TABLE = {
-    5: "notebook cli demo lab terminal panel __main__",
+    5: "notebook cli demo lab terminal execution __main__",
     4: "compare profile doctor diagnose exercises options",
     3: "job api capture",
     2: "launchers worker",

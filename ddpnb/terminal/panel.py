@@ -1,6 +1,6 @@
-"""Draw a run for a terminal: a row for each rank, or a grid of small cells when there are many ranks.
+"""Draw a run for a terminal: a row for each rank, or a grid of small cells for many ranks.
 
-Pure: from a RunView to what rich can print. Called by `terminal` and `demo`. Whatever a rank or a
+Pure: from a RunView to what rich can print. Called by the views here. Whatever a rank or a
 user wrote enters as Text, never as a string that rich would read for markup.
 """
 
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
@@ -22,7 +22,14 @@ from ddpnb.tail import plain_text, shown_text
 
 __all__ = ["Screen", "clock", "draw_run", "numbers", "safe_text", "state_label", "state_style"]
 
-_GLYPHS = {"starting": "·", "running": "●", "done": "✓", "failed": "✗", "stopped": "■", "ended": "?"}
+_GLYPHS = {
+    "starting": "·",
+    "running": "●",
+    "done": "✓",
+    "failed": "✗",
+    "stopped": "■",
+    "ended": "?",
+}
 _STYLES = {
     "pending": "dim",
     "starting": "dim",
@@ -47,6 +54,12 @@ class Screen:
     rows: int
     """Lines that the ranks may take."""
 
+    @classmethod
+    def of(cls, console: Console) -> Screen:
+        """Return the room for the ranks: at most half of the screen, for the log needs some too."""
+        width, height = console.size
+        return cls(width=width, rows=max(4, height // 2 - 4))
+
 
 def safe_text(text: str) -> str:
     """Return text that does nothing to a terminal but appear on it."""
@@ -61,9 +74,10 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def numbers(metrics: Mapping[str, float]) -> str:
-    """Return metrics as `loss 0.1234  accuracy 0.9`."""
-    return "  ".join(f"{safe_text(name)} {value:.4g}" for name, value in metrics.items())
+def numbers(metrics: Mapping[str, float], *, width: int = 0) -> str:
+    """Return metrics as `loss 0.1234  accuracy 0.9`, each number at least `width` wide."""
+    parts = (f"{safe_text(name)} {f'{value:.4g}':<{width}}" for name, value in metrics.items())
+    return "  ".join(parts)
 
 
 def state_label(rank: RankView, run: JobState) -> str:
@@ -95,10 +109,12 @@ def draw_run(
     heading = Text.assemble(
         title, "  ", (view.state.value, state_style(view.state.value)), overflow="ellipsis"
     )
-    fits = len(ranks) <= screen.rows
-    if not fits:
-        heading.append(_summary(view, ranks))
-    body = _table(view, ranks, screen, unfinished) if fits else _grid(view, ranks, screen)
+    body: RenderableType
+    if len(ranks) <= screen.rows:
+        body = _table(view, ranks, screen, unfinished)
+    else:
+        summary = Text(_summary(view, ranks), no_wrap=True, overflow="ellipsis")
+        body = Group(summary, _grid(view, ranks, screen))
     feet = list(notes)
     if view.launcher and not view.state.done:
         text = f"launcher: {plain_text(view.launcher[-1].text)}"
@@ -123,16 +139,17 @@ def _ending(rank: RankView) -> str:
 
 
 def _summary(view: RunView, ranks: list[RankView]) -> str:
-    """Return what the cells of the grid do not tell: how many are where, the mean of each metric."""
+    """Return what the grid does not tell: how many ranks are where, the mean of each metric."""
     counts = Counter(_state(rank, view.state) for rank in ranks)
-    parts = [f"{count} {state}" for state, count in counts.items()]
+    said = ", ".join(f"{count} {state}" for state, count in counts.items())
+    parts = [f"all {said}" if len(counts) == 1 else said]
     steps = [rank.step for rank in ranks if rank.step is not None]
     if steps:
         low, high = min(steps), max(steps)
         parts.append(f"step {low}" if low == high else f"steps {low} to {high}")
     if view.metrics:
         parts.append(numbers(view.metrics))
-    return "  " + "  ".join(parts)
+    return "  ".join(parts)
 
 
 def _table(
@@ -175,7 +192,7 @@ def _metrics(rank: RankView, width: int) -> Text:
     metrics = dict(rank.metrics)
     if width < _NARROW:
         metrics = dict(list(metrics.items())[:1])
-    return Text(numbers(metrics))
+    return Text(numbers(metrics, width=6))  # else the columns behind it dance
 
 
 def _progress(rank: RankView, width: int) -> Text:

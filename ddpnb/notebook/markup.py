@@ -1,0 +1,222 @@
+"""The live view's HTML, made from a Snapshot: pure text in, escaped text out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from html import escape
+from typing import Literal
+
+from ddpnb.monitor import KEPT_LINES, RankView
+from ddpnb.notebook.watch import Snapshot, rank_state
+from ddpnb.records import LogLine
+from ddpnb.tail import plain_text
+
+__all__ = [
+    "COLOURS",
+    "MOST_CARDS",
+    "MUTED",
+    "SYMBOLS",
+    "Selected",
+    "duration",
+    "head",
+    "log",
+    "number",
+    "ranks",
+    "state_mark",
+    "trouble",
+]
+
+Selected = int | Literal["all", "launcher"]
+"""Whose lines the log shows."""
+
+MOST_CARDS = 8
+"""Up to so many ranks each have room for words; more become small marks."""
+_MOST_CHARACTERS = 2_000  # of one line; a browser lays out a megabyte on one line very slowly
+
+# Each state has a shape and a word: colour alone tells one reader in twelve nothing.
+SYMBOLS = {
+    "pending": "◌",
+    "starting": "◌",
+    "running": "▶",
+    "done": "✔",
+    "succeeded": "✔",
+    "failed": "✖",
+    "stopped": "■",
+    "ended": "□",
+    "lost": "?",
+}
+# JupyterLab's own colours, which follow its theme; elsewhere ones to be read on white and on black.
+_GREY = "var(--jp-ui-font-color2, #808080)"
+_BLUE = "var(--jp-brand-color1, #2b7de1)"
+_GREEN = "var(--jp-success-color1, #2e9e4f)"
+_RED = "var(--jp-error-color1, #e04040)"
+_ORANGE = "var(--jp-warn-color1, #d9822b)"
+# JupyterLab's own background for what comes from stderr
+_STDERR = "var(--jp-rendermime-error-background, rgba(224, 64, 64, 0.15))"
+COLOURS = {
+    "running": _BLUE,
+    "done": _GREEN,
+    "succeeded": _GREEN,
+    "failed": _RED,
+    "stopped": _ORANGE,
+    "lost": _RED,
+}
+MUTED = f"color: {_GREY}"
+_BORDER = "1px solid var(--jp-border-color2, rgba(128, 128, 128, 0.4))"
+_CODE = (
+    "font-family: var(--jp-code-font-family, monospace); font-size: var(--jp-code-font-size, 13px);"
+    " line-height: 1.35"
+)
+
+
+def head(snapshot: Snapshot) -> str:
+    """Return the line above all: what runs, how it stands, for how long, its last numbers."""
+    view, spec = snapshot.view, snapshot.spec
+    words = [_count(spec.world_size, "rank"), f"on {spec.device}"]
+    if snapshot.seconds is not None:
+        words.append(duration(snapshot.seconds))
+    if view.step is not None:
+        words.append(f"step {view.step}")
+    words += [f"{name} {number(value)}" for name, value in list(view.metrics.items())[:6]]
+    why = f" ({view.reason})" if view.reason else ""
+    line = (
+        f"<b>{escape(spec.target)}</b> &nbsp;{state_mark(view.state.value, why)}"
+        f"&nbsp; <span style='{MUTED}'>{escape(' · '.join(words))}</span>"
+    )
+    below = "".join(f"<div style='{MUTED}'>{escape(text)}</div>" for text in _notes(snapshot))
+    return f"<div style='line-height: 1.6'>{line}{below}</div>"
+
+
+def ranks(snapshot: Snapshot) -> str:
+    """Return how each rank stands."""
+    everyone = range(snapshot.spec.world_size)
+    if len(everyone) <= MOST_CARDS:
+        inside = "".join(_card(snapshot, rank) for rank in everyone)
+        style = "display: flex; flex-wrap: wrap; gap: 4px 6px; line-height: 1.5"
+        return f"<div style='{style}'>{inside}</div>"
+    states = {rank: rank_state(snapshot, rank) for rank in everyone}
+    counts = Counter(states.values())
+    told = ", ".join(f"{count} {SYMBOLS[state]} {state}" for state, count in counts.items())
+    marks = "".join(
+        f"<span title='rank {rank}: {state}' style='min-width: 3.2em; text-align: center;"
+        f" border: {_BORDER}; border-radius: 3px; color: {COLOURS.get(state, _GREY)}'>"
+        f"{rank}&nbsp;{SYMBOLS[state]}</span>"
+        for rank, state in states.items()
+    )
+    return (
+        f"<div style='line-height: 1.5'>{escape(told)}<div style='display: flex; flex-wrap: wrap;"
+        f" gap: 2px; font-size: 0.9em'>{marks}</div></div>"
+    )
+
+
+def log(snapshot: Snapshot, selected: Selected) -> str:
+    """Return the last lines of one rank, of all or of the launcher, the newest lowest."""
+    if selected == "all":
+        known: Sequence[LogLine] = snapshot.recent
+    elif selected == "launcher":
+        known = snapshot.view.launcher
+    else:
+        known = snapshot.view.ranks.get(selected, RankView(rank=selected)).lines
+    open_ends = [line for line in snapshot.unfinished if _is_of(line, selected)]
+    lines = [*known, *open_ends][-KEPT_LINES:]
+    width = len(str(snapshot.spec.world_size - 1))
+    text = "".join(_line(line, width if selected == "all" else None) for line in lines)
+    if not lines:
+        quiet = "nothing was printed" if snapshot.done else "nothing printed yet"
+        text = f"<span style='{MUTED}'>{quiet}</span>"
+    # A box that fills from below keeps the newest line in sight without a script. `flex: none` and
+    # `overflow: visible` keep JupyterLab's own rules for <pre> from undoing it.
+    return (
+        "<div style='display: flex; flex-direction: column-reverse; overflow: auto;"
+        f" max-height: 300px; min-height: 3em; border: {_BORDER}; border-radius: 3px;"
+        " padding: 4px 8px'>"
+        f"<pre style='flex: none; margin: 0; padding: 0; overflow: visible; white-space: pre;"
+        f" background: transparent; color: inherit; {_CODE}'>{text}</pre></div>"
+    )
+
+
+def trouble(snapshot: Snapshot) -> str:
+    """Return why the run failed, or what is wrong with this view; empty when neither."""
+    text = snapshot.trouble or snapshot.cause
+    if not text:
+        return ""
+    return (
+        f"<pre style='margin: 4px 0; padding: 4px 8px; border-left: 4px solid {_RED};"
+        " overflow: auto; max-height: 24em; white-space: pre-wrap; background: transparent;"
+        f" color: inherit; {_CODE}'>"
+        f"{escape(plain_text(text))}</pre>"
+    )
+
+
+def state_mark(state: str, more: str = "") -> str:
+    """Return a state as shape and word in its colour."""
+    style = f"color: {COLOURS.get(state, _GREY)}; white-space: nowrap"
+    return f"<span style='{style}'>{SYMBOLS[state]} {escape(state + more)}</span>"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as a person says them: 8 s, 3 min 20 s, 2 h 05 min."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return (
+        f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+    )
+
+
+def number(value: object) -> str:
+    """Return a metric's value in few characters."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _notes(snapshot: Snapshot) -> list[str]:
+    notes = [snapshot.waits_for] if snapshot.waits_for else []
+    if snapshot.gpus and snapshot.spec.device == "cuda":
+        shown = [f"cuda:{i} is {name}" for i, name in enumerate(snapshot.gpus[:MOST_CARDS])]
+        left = len(snapshot.gpus) - len(shown)
+        notes.append(", ".join(shown) + (f", and {left} more" if left else ""))
+    return notes
+
+
+def _card(snapshot: Snapshot, rank: int) -> str:
+    known = snapshot.view.ranks.get(rank, RankView(rank=rank))
+    state = rank_state(snapshot, rank)
+    words = []
+    if known.exit is not None and known.exit.exitcode:
+        words.append(f"exit code {known.exit.exitcode}")
+    if known.attempt:
+        words.append(f"start {known.attempt + 1}")
+    if known.step is not None:
+        words.append(f"step {known.step}")
+    if known.progress and not snapshot.done:
+        name, n, total = (known.progress.get(key) for key in ("name", "n", "total"))
+        words.append(f"{name or ''} {n}{f'/{total}' if total else ''}".strip())
+    more = f" <span style='{MUTED}'>{escape(' · '.join(words))}</span>" if words else ""
+    return (
+        f"<span style='border: {_BORDER}; border-left: 4px solid {COLOURS.get(state, _GREY)};"
+        f" border-radius: 3px; padding: 0 8px'>rank {rank} {state_mark(state)}{more}</span>"
+    )
+
+
+def _is_of(line: LogLine, selected: Selected) -> bool:
+    if selected == "launcher":
+        return line.rank is None
+    return line.rank is not None if selected == "all" else line.rank == selected
+
+
+def _line(line: LogLine, width: int | None) -> str:
+    text = plain_text(line.text)
+    if len(text) > _MOST_CHARACTERS:
+        text = f"{text[:_MOST_CHARACTERS]}… (the line goes on in the log file)"
+    text = escape(text)
+    if line.stream == "stderr":
+        text = f"<span style='background: {_STDERR}'>{text}</span>"
+    if width is None:
+        return f"{text}\n"
+    return f"<span style='{MUTED}'>{line.rank!s:>{width}} │</span> {text}\n"
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,159 @@
+"""The static summary of a run: HTML that needs no script, no style sheet and no kernel.
+
+It is what GitHub, nbconvert and a reopened notebook show. Pure: a Snapshot in, text out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from ddpnb.monitor import RankView
+from ddpnb.notebook.markup import MOST_CARDS, MUTED, duration, number, state_mark
+from ddpnb.notebook.watch import Snapshot, rank_state
+from ddpnb.records import LogLine
+from ddpnb.tail import plain_text
+
+__all__ = ["bundle", "html", "text"]
+
+_LINES = 10
+_MOST_CHARACTERS = 500
+_CELL = "text-align: left; padding: 1px 12px 1px 0; vertical-align: top"
+_PRE = (
+    "margin: 2px 0 8px; padding: 2px 8px; border-left: 3px solid rgba(128, 128, 128, 0.4);"
+    " overflow: auto; white-space: pre-wrap; background: transparent; color: inherit"
+)
+
+
+def bundle(snapshot: Snapshot, *, live: bool) -> dict[str, str]:
+    """Return the summary by mime type, for `display(..., raw=True)`.
+
+    Args:
+        live: True when a live view stands above it, so that one line is enough while the run lasts.
+    """
+    return {"text/html": html(snapshot, live=live), "text/plain": text(snapshot)}
+
+
+def html(snapshot: Snapshot, *, live: bool) -> str:
+    """Return the summary as HTML."""
+    if live and not snapshot.done and not snapshot.trouble:
+        return (
+            f"<div style='{MUTED}'>running… the live view is above. After a restart of the kernel,"
+            f" <code>ddpnb.attach({escape(repr(snapshot.view.run_id))})</code> finds the run.</div>"
+        )
+    view = snapshot.view
+    why = f" ({view.reason})" if view.reason else ""
+    took = "" if snapshot.seconds is None else f" after {duration(snapshot.seconds)}"
+    parts = [
+        f"<b>{escape(snapshot.spec.target)}</b>: {state_mark(view.state.value, why)}{took}",
+        _cause(snapshot),
+        _ranks_table(snapshot),
+        _said(snapshot),
+        _place(snapshot),
+    ]
+    body = "".join(f"<div>{part}</div>" for part in parts if part)
+    return f"<div style='line-height: 1.5'>{body}</div>"
+
+
+def text(snapshot: Snapshot) -> str:
+    """Return the summary as plain text, where no HTML is shown."""
+    view = snapshot.view
+    why = f" ({view.reason})" if view.reason else ""
+    lines = [f"{view.run_id}: {snapshot.spec.target} {view.state.value}{why}"]
+    if view.metrics:
+        lines.append(_pairs(view.metrics))
+    for rank in _first(snapshot.spec.world_size):
+        lines += [f"[rank {rank}] {line}" for line in _last(snapshot, rank)]
+    if snapshot.cause:
+        lines.append(plain_text(snapshot.cause))
+    return "\n".join(lines)
+
+
+def _cause(snapshot: Snapshot) -> str:
+    said = snapshot.trouble or snapshot.cause
+    return f"<pre style='{_PRE}'>{escape(plain_text(said))}</pre>" if said else ""
+
+
+def _ranks_table(snapshot: Snapshot) -> str:
+    ranks = _first(snapshot.spec.world_size)
+    given = [
+        ("rank", [str(rank) for rank in ranks]),
+        ("ended", [_ended(snapshot, rank) for rank in ranks]),
+        ("GPU", [_gpu(snapshot, rank) for rank in ranks]),
+        ("reported", [_pairs(snapshot.results.get(rank, {})) for rank in ranks]),
+    ]
+    columns = [(name, cells) for name, cells in given if any(cells)]
+    titles = "".join(f"<th style='{_CELL}'>{name}</th>" for name, _ in columns)
+    rows = "".join(
+        "<tr>" + "".join(f"<td style='{_CELL}'>{escape(cell)}</td>" for cell in row) + "</tr>"
+        for row in zip(*(cells for _, cells in columns), strict=True)
+    )
+    more = _more(snapshot.spec.world_size, "the run folder has them")
+    table = f"<table style='margin: 2px 0'><tr>{titles}</tr>{rows}</table>{more}"
+    if not snapshot.view.metrics:
+        return table
+    return f"{table}<div>last logged: {escape(_pairs(snapshot.view.metrics))}</div>"
+
+
+def _said(snapshot: Snapshot) -> str:
+    """Return the last lines of each rank."""
+    parts = []
+    for rank in _first(snapshot.spec.world_size):
+        known = snapshot.view.ranks.get(rank, RankView(rank=rank))
+        lines = _last(snapshot, rank)
+        if lines:
+            left = known.line_count - len(lines)
+            part = f", the last {len(lines)} of {known.line_count:,} lines" if left > 0 else ""
+            shown = escape("\n".join(lines))
+            parts.append(
+                f"<div style='{MUTED}'>rank {rank}{part}</div><pre style='{_PRE}'>{shown}</pre>"
+            )
+    if not parts:
+        return ""
+    # Open: a reader on GitHub came for these lines; with a live view above, one can fold it.
+    return f"<details open><summary>what the ranks printed</summary>{''.join(parts)}</details>"
+
+
+def _place(snapshot: Snapshot) -> str:
+    said = [f"everything it wrote: <code>{escape(snapshot.folder)}</code>"]
+    if snapshot.plain:
+        said.append(f"the same without ddpnb: <code>{escape(snapshot.plain)}</code>")
+    return "".join(f"<div style='{MUTED}'>{text}</div>" for text in said)
+
+
+def _last(snapshot: Snapshot, rank: int) -> list[str]:
+    lines: Sequence[LogLine] = snapshot.view.ranks.get(rank, RankView(rank=rank)).lines[-_LINES:]
+    return [_short(plain_text(line.text)) for line in lines]
+
+
+def _short(line: str) -> str:
+    return line if len(line) <= _MOST_CHARACTERS else f"{line[:_MOST_CHARACTERS]}…"
+
+
+def _ended(snapshot: Snapshot, rank: int) -> str:
+    known = snapshot.view.ranks.get(rank, RankView(rank=rank))
+    state = rank_state(snapshot, rank)
+    if known.exit is None or known.exit.exitcode is None:
+        return state
+    return f"{state}, exit code {known.exit.exitcode}"
+
+
+def _gpu(snapshot: Snapshot, rank: int) -> str:
+    if snapshot.spec.device != "cuda":
+        return ""
+    local_rank = snapshot.view.ranks.get(rank, RankView(rank=rank, local_rank=rank)).local_rank
+    return snapshot.gpus[local_rank] if local_rank < len(snapshot.gpus) else ""
+
+
+def _pairs(values: Any) -> str:
+    return _short(", ".join(f"{name} {number(value)}" for name, value in values.items()))
+
+
+def _first(world_size: int) -> range:
+    return range(min(world_size, MOST_CARDS))
+
+
+def _more(world_size: int, where: str) -> str:
+    left = world_size - MOST_CARDS
+    return f"<div style='{MUTED}'>and {left} more ranks; {where}</div>" if left > 0 else ""

@@ -1,0 +1,1 @@
+"""What a terminal shows of a run, and how it is read: follower, panel, views."""

@@ -1,0 +1,49 @@
+"""Keep up with a run from its folder, and say in words how it ended. Only reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ddpnb.failures import read_exits
+from ddpnb.monitor import RunView, fold, fold_end
+from ddpnb.records import Event, LogLine, RunResult
+from ddpnb.rundir import RunDir
+from ddpnb.tail import Tail
+
+__all__ = ["Follower", "outcome"]
+
+
+@dataclass
+class Follower:
+    """What is known of a run, kept up to date from its folder."""
+
+    run: RunDir
+    max_bytes: int | None = None
+    """Most bytes of one stream that become lines at one poll; None: all."""
+    unfinished: dict[int, str] = field(default_factory=dict)
+    """Lines that have no end yet, by rank."""
+
+    def __post_init__(self) -> None:
+        self._tail = Tail(self.run, max_bytes=self.max_bytes)
+        world_size = self.run.read_spec().world_size
+        self.view = RunView(run_id=self.run.run_id, world_size=world_size)
+
+    def poll(self) -> list[LogLine | Event]:
+        """Take in what is new, and return it."""
+        state, reason = self.run.state()  # before the files: when it is done, they are whole
+        records = self._tail.poll(final=state.done)
+        self.view = fold(self.view, records, state, reason)
+        self.unfinished = {}
+        if state.done:
+            self.view = fold_end(self.view, read_exits(self.run))
+        else:
+            lines = self._tail.unfinished()
+            self.unfinished = {line.rank: line.text for line in lines if line.rank is not None}
+        return records
+
+
+def outcome(result: RunResult) -> str:
+    """Return how a run ended, e.g. `failed (time limit of 60 s passed) after 61.0 s`."""
+    why = f" ({result.reason})" if result.reason not in (None, result.state.value) else ""
+    after = "" if result.seconds is None else f" after {result.seconds:.1f} s"
+    return f"{result.state.value}{why}{after}"

@@ -1,0 +1,186 @@
+"""Follow a run from a terminal: a live panel under its log, or plain lines where nobody looks.
+
+    [rank 1] step 3: the loss is 0.25          a line of rank 1; its stderr goes to ours
+    [launcher] ...                             what torchrun itself says, on stderr
+    [ddpnb] succeeded after 3.2 s; ...         the last line
+
+Called by `ddpnb run`. Reads the run folder, and orders a stop when it is interrupted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Protocol, Self, TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from ddpnb.job import Job
+from ddpnb.records import Event, LogLine, RunResult
+from ddpnb.tail import plain_text
+from ddpnb.terminal.follower import Follower, outcome
+from ddpnb.terminal.panel import Screen, clock, draw_run, numbers, safe_text, state_style
+from ddpnb.terminal.streams import Interrupts, Output
+
+__all__ = ["LiveView", "PlainView", "View", "watch"]
+
+_PREFIX_STYLES = ("cyan", "magenta", "blue", "green", "yellow")
+_LIVE_BYTES = 64 << 10
+"""Of all ranks' output together, what a terminal is given in one tick; the files have the rest."""
+
+
+class View(Protocol):
+    """A way to show a run while it goes on."""
+
+    interval: float
+    """Seconds between two looks at the run."""
+    max_bytes: int | None
+
+    def show(self, follower: Follower, records: Sequence[LogLine | Event]) -> None:
+        """Show what is new."""
+
+    def say(self, text: str) -> None:
+        """Say something to whoever pressed Ctrl-C."""
+
+    def end(self, result: RunResult) -> None:
+        """Show how it ended."""
+
+
+def watch(job: Job, view: View, interrupts: Interrupts) -> None:
+    """Show the run until it has ended; Ctrl-C or SIGTERM stops it, a second one kills."""
+    follower = Follower(job.run, max_bytes=view.max_bytes)
+    interrupts.act = lambda: job.stop(wait=False)
+    told = 0
+    if interrupts.count:  # it came while the run was being started
+        interrupts.act()
+    while True:
+        records = follower.poll()
+        view.show(follower, records)
+        if follower.view.state.done:
+            break
+        if interrupts.count > told:
+            told = interrupts.count
+            view.say(_what_happens_now(told, job.spec.grace))
+        if interrupts.count > 1:
+            interrupts.act()  # the supervisor counts orders, and two at once may reach it as one
+        time.sleep(view.interval)
+    view.end(job.peek())
+
+
+class PlainView:
+    """Every line of every rank, with its rank before it; for pipes, files and notebooks."""
+
+    interval = 0.1
+    max_bytes = None
+
+    def __init__(self, job: Job, stdout: TextIO, stderr: TextIO) -> None:
+        self._out, self._err = Output(stdout), Output(stderr)
+        self._job = job
+
+    def __enter__(self) -> Self:
+        spec = self._job.spec
+        ranks = f"{spec.world_size} rank{'s' if spec.world_size > 1 else ''}"
+        what = safe_text(
+            f"{ranks} of {spec.target} on {spec.device}; run folder {self._job.folder}"
+        )
+        self._out.write([f"[ddpnb] {what}"])
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def show(self, follower: Follower, records: Sequence[LogLine | Event]) -> None:
+        """Write the new lines, and the numbers that rank 0 logged, as plain torchrun would."""
+        out: list[str] = []
+        err: list[str] = []
+        for record in records:
+            if isinstance(record, LogLine):
+                who = "launcher" if record.rank is None else f"rank {record.rank}"
+                to = out if record.stream == "stdout" else err
+                to.append(f"[{who}] {plain_text(record.text)}")
+            elif record.kind == "metric" and record.rank == 0:
+                out.append(f"[rank 0] step {record.step}  {numbers(record.data)}")
+        self._out.write(out)
+        self._err.write(err)
+
+    def say(self, text: str) -> None:
+        """Write to stderr, with our name."""
+        self._err.write([f"[ddpnb] {text}"])
+
+    def end(self, result: RunResult) -> None:
+        """Write the last line."""
+        self._out.write(
+            [f"[ddpnb] {outcome(result)}; run folder {safe_text(str(self._job.folder))}"]
+        )
+
+
+class LiveView:
+    """The log scrolls by as from any program; under it a panel shows where each rank is."""
+
+    interval = 0.2
+
+    def __init__(self, job: Job, console: Console) -> None:
+        self.max_bytes = max(1 << 10, _LIVE_BYTES // (2 * job.spec.world_size))
+        self._job = job
+        self._console = console
+        self._live = Live(
+            console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+        )
+        self._begun = time.monotonic()
+        self._said = ""
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def show(self, follower: Follower, records: Sequence[LogLine | Event]) -> None:
+        """Print the new lines above the panel, and draw the panel again."""
+        # Without the launcher's: the panel has its last line, and torchrun's long report of a
+        # failure says again what the rank has said already.
+        logged = [record for record in records if isinstance(record, LogLine)]
+        lines = [_log_text(line.rank, line.text) for line in logged if line.rank is not None]
+        if lines:
+            # The terminal wraps long lines itself, and then copies them whole.
+            self._console.print(Text("\n").join(lines), soft_wrap=True)
+        spec = self._job.spec
+        title = f"{safe_text(spec.target)}  {clock(time.monotonic() - self._begun)}"
+        done = follower.view.state.done
+        note = self._said or "Ctrl-C stops the run"
+        notes = [] if done else [Text(note, style="yellow" if self._said else "dim")]
+        panel = draw_run(
+            follower.view,
+            title=title,
+            screen=Screen.of(self._console),
+            unfinished=follower.unfinished,
+            notes=notes,
+        )
+        self._live.update(panel, refresh=True)
+
+    def say(self, text: str) -> None:
+        """Say it at the foot of the panel."""
+        self._said = text
+
+    def end(self, result: RunResult) -> None:
+        """Leave the panel where it is; below it, how the run ended and where its files are."""
+        self._live.stop()
+        said = Text(outcome(result), style=state_style(result.state.value))
+        folder = safe_text(str(self._job.folder))
+        self._console.print(said.append(f"; run folder {folder}", style="default"), soft_wrap=True)
+
+
+def _log_text(rank: int, text: str) -> Text:
+    style = _PREFIX_STYLES[rank % len(_PREFIX_STYLES)]
+    return Text.assemble((f"[rank {rank}] ", style), Text.from_ansi(text, end=""))
+
+
+def _what_happens_now(count: int, grace: float) -> str:
+    if count == 1:
+        return (
+            f"stopping: the ranks may take {grace:g} s to end themselves; Ctrl-C again kills them"
+        )
+    return "killing all that is left"

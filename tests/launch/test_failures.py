@@ -1,0 +1,153 @@
+"""A failing rank's error names the rank, the error and the line, without our own frames."""
+
+import os
+import re
+import signal
+
+import pytest
+
+import ddpnb
+from tests.launch.scripts import script
+
+DEADLINE = 180
+
+
+def failed(code, *args, **options):
+    options = {"launcher": ddpnb.Python()} | options
+    job = ddpnb.launch(script(code), *args, **options)
+    with pytest.raises(ddpnb.WorkerFailedError) as caught:
+        job.wait(DEADLINE)
+    return job, str(caught.value), caught.value.result
+
+
+def test_the_report_ends_with_the_cause_and_has_only_the_scripts_frames():
+    code = "def go(data):\n    return data['label']\n\ngo({})\n"
+
+    job, text, result = failed(code)
+
+    assert text.splitlines()[-1] == "First to fail: rank 0, KeyError: 'label'"
+    assert 'train.py", line 4, in <module>\n    go({})' in text
+    assert 'train.py", line 2, in go' in text
+    assert "bootstrap" not in text
+    assert "bootstrap" not in "".join(str(line) for line in job.logs(0))
+    assert result.failures[0].type == "KeyError"
+    assert result.exits[0].exitcode == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("def f(:\n", r"SyntaxError: invalid syntax"),
+        ("import not_there_at_all\n", "ModuleNotFoundError: No module named 'not_there_at_all'"),
+        ("import sys\nsys.exit(3)\n", "SystemExit: 3"),
+        ("raise SystemExit('bad data')\n", "SystemExit: bad data"),
+        ("import os\nos._exit(7)\n", "exit code 7"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", "killed by SIGKILL"),
+        ("import ctypes\nctypes.string_at(0)\n", "killed by SIGSEGV"),
+        (
+            "class Odd(Exception):\n    def __str__(self): return 'two\\nlines'\nraise Odd\n",
+            r"__main__.Odd: two",
+        ),
+    ],
+)
+def test_every_way_to_fail_is_named(code, expected):
+    _, text, _ = failed(code)
+
+    assert re.search(f"First to fail: rank 0, {expected}", text)
+
+
+def test_a_chained_exception_is_kept():
+    code = (
+        "try:\n    1 / 0\nexcept ZeroDivisionError as error:\n"
+        "    raise ValueError('outer') from error\n"
+    )
+
+    _, text, _ = failed(code)
+
+    assert "ZeroDivisionError: division by zero" in text
+    assert "The above exception was the direct cause" in text
+    assert text.splitlines()[-1].endswith("ValueError: outer")
+
+
+def test_a_replaced_excepthook_is_called_and_the_error_is_known_all_the_same():
+    code = (
+        "import sys\nsys.excepthook = lambda *error: print('hook got', error[0].__name__)\n"
+        "raise ValueError('x')\n"
+    )
+
+    job, _, result = failed(code)
+
+    assert [str(line) for line in job.logs(0)] == ["hook got ValueError"]
+    assert result.failures[0].message == "x"
+
+
+def test_a_process_that_the_script_forks_fails_for_itself():
+    code = (
+        "import os\nif os.fork() == 0:\n    raise ValueError('in the child')\n"
+        "os.wait()\nprint('parent goes on')\n"
+    )
+
+    job = ddpnb.launch(script(code), launcher=ddpnb.Python())
+    result = job.wait(DEADLINE)
+
+    assert result.state is ddpnb.JobState.SUCCEEDED
+    assert "ValueError: in the child" in [str(line) for line in job.logs(0)]
+
+
+@pytest.mark.parametrize("name", ["types.py", "random.py", "json.py", "signal.py", "logging.py"])
+def test_a_students_file_named_like_a_module_of_python_breaks_nothing_of_ours(name):
+    script("# mine\n", name)
+
+    job = ddpnb.launch(script("print('fine')"), launcher=ddpnb.Torchrun())
+    job.wait(DEADLINE)
+
+    assert [str(line) for line in job.logs(0)] == ["fine"]
+
+
+def test_a_file_that_shadows_pythons_module_is_named_when_it_hurts(tmp_path):
+    script("# mine\n", "colorsys.py")
+
+    _, text, _ = failed("import colorsys\ncolorsys.rgb_to_hsv(1, 2, 3)\n")
+
+    assert f"{tmp_path}/colorsys.py has the name of Python's own module 'colorsys'" in text
+    assert text.splitlines()[-1].endswith("rename it")
+
+
+def test_the_first_rank_to_fail_is_the_cause_and_the_others_are_consequences():
+    code = (
+        "import os, time\n"
+        "if os.environ['RANK'] == '1': raise KeyError('label')\n"
+        "time.sleep(600)\n"
+    )
+
+    _, text, result = failed(code, launcher=ddpnb.Torchrun(), nproc_per_node=2)
+
+    assert text.splitlines()[-1] == "First to fail: rank 1, KeyError: 'label'"
+    assert [(f.rank, f.consequence_of) for f in result.failures] == [(1, None), (0, 1)]
+    assert "Ended as a consequence: rank 0, killed by SIGTERM" in text
+
+
+def test_one_error_on_all_ranks_is_told_once():
+    _, text, result = failed(
+        "raise ValueError('all of us')\n", launcher=ddpnb.Torchrun(), nproc_per_node=2
+    )
+
+    if all(failure.type == "ValueError" for failure in result.failures):
+        assert "The same error on ranks 0, 1." in text
+    assert text.count("raise ValueError") == 1
+
+
+def test_a_rank_says_where_it_hangs_when_it_is_asked():
+    job = ddpnb.launch(
+        script("import time\ndef hang():\n    print('up')\n    time.sleep(600)\nhang()\n"),
+        launcher=ddpnb.Python(),
+    )
+    from tests.conftest import wait_until
+
+    wait_until(lambda: job.logs(0))
+    start = job.run.rank(0).starts()[0].data
+    os.kill(start["pid"], start["signals"]["stacks"])
+    wait_until(lambda: any("in hang" in str(line) for line in job.logs(0)))
+
+    assert start["signals"]["stacks"] == signal.SIGRTMIN + 5
+    job.kill()

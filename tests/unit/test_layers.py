@@ -14,10 +14,10 @@ from tests.conftest import ROOT
 TABLE = {
     5: "notebook cli demo lab terminal execution __main__",
     4: "compare profile doctor diagnose exercises options",
-    3: "job api capture",
+    3: "job api plan capture",
     2: "launchers worker",
     1: "rundir tail monitor process failures",
-    0: "errors spec records",
+    0: "errors spec records call",
 }
 LINE = {room: line for line, rooms in TABLE.items() for room in rooms.split()}
 STRANGERS = {("launchers", "worker"), ("worker", "launchers")}  # side by side, joined only by files

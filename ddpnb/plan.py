@@ -190,6 +190,8 @@ def _from_function(
 
     name = name_of(function)
     _refuse_ambiguous(function, name, len(args), chosen)
+    # Not <function>.py: that may be a file of the user, or the name of one of Python's own modules.
+    path = folder / f"{name}_ddp.py"
     spawned = isinstance(launcher, Spawn)
     text = script_from_cells(
         cells_of(function),
@@ -198,9 +200,9 @@ def _from_function(
         positional=args,
         filled=FILLED if spawned else (),
         guard=not spawned,
+        before_line=_line_of_the_call(function),
+        file_name=path.name,
     ).encode()
-    # Not <function>.py: that may be a file of the user, or the name of one of Python's own modules.
-    path = folder / f"{name}_ddp.py"
     if path.exists() and not path.read_bytes().startswith(HEADER_PREFIX.encode()):
         raise SpecError(
             f"{path} is in the way: ddpnb did not write it; rename it, or rename {name}()"
@@ -213,6 +215,17 @@ def _from_function(
             *(f"{key}={value!r}" for key, value in arguments.items()),
         )
     return Source(name=name, path=path, args=words, text=text, generated=True), launcher
+
+
+def _line_of_the_call(function: Callable[..., Any]) -> int | None:
+    """Return the line of the cell that is calling; the lines below it have not run yet."""
+    frame = inspect.currentframe()
+    namespace = getattr(inspect.unwrap(function), "__globals__", None)
+    while frame is not None and frame.f_globals is not namespace:
+        frame = frame.f_back
+    if frame is None or not frame.f_code.co_name.startswith("<"):
+        return None  # called from a function, or from another module
+    return frame.f_lineno
 
 
 def _refuse_ambiguous(

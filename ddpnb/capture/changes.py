@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ddpnb.capture.names import root_name
 
-__all__ = ["Change", "aliases", "changes_in"]
+__all__ = ["Change", "aliases", "changes_by", "changes_in"]
 
 MUTATORS = frozenset(
     """
@@ -63,6 +63,12 @@ def changes_in(statement: ast.stmt) -> list[Change]:
     return found
 
 
+def changes_by(function: ast.AST) -> frozenset[str]:
+    """Return the names whose objects a function changes when it is called, its own included."""
+    targets = [_changed(node) for node in ast.walk(function)]
+    return frozenset(root.id for root, certain in filter(None, targets) if certain)
+
+
 def aliases(node: ast.expr) -> set[str]:
     """Return names whose objects `node` may hand on, so that a change of it changes them too."""
     match node:
@@ -70,11 +76,13 @@ def aliases(node: ast.expr) -> set[str]:
             return {name}
         case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.BoolOp(values=parts):
             return set().union(*map(aliases, parts))
-        case ast.Dict(values=parts):
-            return set().union(*map(aliases, parts))
+        case ast.Dict(keys=keys, values=parts):
+            # `{**other}` is a copy.
+            named = [part for key, part in zip(keys, parts, strict=True) if key is not None]
+            return set().union(*map(aliases, named))
         case ast.IfExp(body=body, orelse=orelse):
             return aliases(body) | aliases(orelse)
-        case ast.Attribute(value=value) | ast.Subscript(value=value) | ast.Starred(value=value):
+        case ast.Attribute(value=value) | ast.Subscript(value=value):
             return aliases(value)
         case _:
             return set()

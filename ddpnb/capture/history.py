@@ -11,7 +11,8 @@ import builtins
 from collections.abc import Sequence
 
 from ddpnb.capture.cells import read_cells
-from ddpnb.capture.changes import Change, aliases, changes_in
+from ddpnb.capture.changes import Change, aliases, changes_by, changes_in
+from ddpnb.capture.names import root_name
 from ddpnb.capture.statements import Statement, future_features, statements_of
 from ddpnb.capture.values import HARMLESS_CALLS, HARMLESS_MODULES, Lookup, Origin, is_record_class
 
@@ -30,6 +31,7 @@ class History:
         self.futures = future_features(self.cells)
         self.statements = statements_of(self.cells, before_line=before_line)
         self.end = len(self.statements)
+        self._stars = [one for one in self.statements if one.is_star]
         self._binders: dict[str, list[Statement]] = {}
         for statement in self.statements:
             for name in statement.names.binds | statement.names.deletes:
@@ -43,6 +45,9 @@ class History:
         for statement in self.statements:
             for change in changes_in(statement.node) if statement.alias is None else ():
                 self._note(statement, change, change.name, set())
+        self._reaches: dict[str, list[tuple[Statement, Statement]]] = {}
+        for statement in self.statements:
+            self._note_calls(statement)
         self._first: dict[int, Statement] = {}
         for statement in self.statements:
             self._first[statement.index] = self._find_first(statement)
@@ -74,7 +79,7 @@ class History:
 
     def stars(self, before: int) -> list[Statement]:
         """Return the star imports that ran before a point, each once."""
-        stars = [one for one in self.statements[:before] if one.is_star]
+        stars = [one for one in self._stars if one.index < before]
         return list({one.code: one for one in reversed(stars)}.values())[::-1]
 
     def origin(self, name: str, before: int) -> Origin:
@@ -107,6 +112,18 @@ class History:
             if after < statement.index < before and (change.certain or kind == "value"):
                 return statement, change
         return None
+
+    def callers(self, made: Statement, name: str) -> list[tuple[Statement, Statement]]:
+        """Return the statements that reach into `name` by a call, each with what they call.
+
+        These are calls of, and decorations by, a function that changes the object of `made`, and
+        definitions decorated by one of its methods, as ``@name.register``.
+        """
+        return [
+            (statement, function)
+            for statement, function in self._reaches.get(name, ())
+            if statement.index > made.index and self.binder(name, statement.index) is made
+        ]
 
     def text(self, cell: int) -> str:
         """Return the text of a cell."""
@@ -146,6 +163,19 @@ class History:
         untouched = self.change(name, before.index, after.index) is None
         return untouched and self._first[first.index] is self._first[second.index]
 
+    def _note_calls(self, statement: Statement) -> None:
+        """Note the names whose objects a statement reaches into by what it calls."""
+        for called in sorted(statement.names.calls):
+            function = self.binder(called, statement.index)
+            if function is None or function.alias is not None:
+                continue
+            names = {called} & _method_decorators(statement.node)
+            if isinstance(function.node, ast.FunctionDef):
+                read = {use.name for use in function.names.uses}
+                names |= changes_by(function.node) & read
+            for name in names:
+                self._reaches.setdefault(name, []).append((statement, function))
+
     def _note(self, statement: Statement, change: Change, name: str, seen: set[str]) -> None:
         """Note a change under `name` and under the names that share the object."""
         seen.add(name)
@@ -165,3 +195,11 @@ class History:
 
 def _is_chain(node: ast.stmt) -> bool:
     return isinstance(node, ast.Assign) and len(node.targets) > 1
+
+
+def _method_decorators(node: ast.stmt) -> set[str]:
+    """Return the names whose methods decorate a definition."""
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    calls = [part.func if isinstance(part, ast.Call) else part for part in decorators]
+    roots = [root_name(part) for part in calls if isinstance(part, ast.Attribute)]
+    return {root.id for root in roots if root is not None}

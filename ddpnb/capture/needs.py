@@ -58,7 +58,8 @@ class Need:
             return f"launch was given {self.name}"
         names = sorted(self.reader.names.binds)
         reader = getattr(self.reader.node, "name", "") or ", ".join(names)
-        return f"{reader} ({self.reader.where(self.line)}) uses {self.name}"
+        line = self.line or self.reader.line
+        return f"{reader} ({self.reader.where(line)}) uses {self.name}"
 
 
 def refused_live(

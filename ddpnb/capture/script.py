@@ -43,6 +43,7 @@ def script_from_cells(
     filled: Collection[str] = (),
     guard: bool = True,
     before_line: int | None = None,
+    file_name: str = "",
 ) -> str:
     """Return a script with the function `name` of a notebook and all that it needs.
 
@@ -54,6 +55,7 @@ def script_from_cells(
         filled: parameters that the launcher gives by itself.
         guard: whether to end with the call under ``if __name__ == "__main__":``.
         before_line: the line of the last cell that launches; later lines have not run.
+        file_name: what the script will be called, for the command in its first line.
 
     Raises:
         CaptureError: the function, a name that it needs or an argument cannot stand in a script.
@@ -69,8 +71,9 @@ def script_from_cells(
     imports = import_lines(selection)
     if guard and has_path and path_import not in imports:
         imports += [path_import] * bool(path_import)
+    run = f" Run it: torchrun --nproc-per-node 2 {file_name or f'{name}.py'}" if guard else ""
     parts = [
-        "\n".join(_head(history, selection, name, guard=guard)),
+        "\n".join(_head(history, selection, name, run=run)),
         "\n".join(imports),
         body_text(history, selection),
         f'if __name__ == "__main__":\n    {call}' if guard else "",
@@ -132,12 +135,11 @@ def _path(history: History, selection: Selection) -> tuple[str, str]:
     return "pathlib.Path", "import pathlib"
 
 
-def _head(history: History, selection: Selection, name: str, *, guard: bool) -> list[str]:
+def _head(history: History, selection: Selection, name: str, *, run: str) -> list[str]:
     numbers = cell_numbers(selection)
     source = f" from the notebook's cells {numbers}" if numbers != "0" else ""
     if numbers.isdecimal():
         source = source.replace("cells", "cell")
-    run = f" Run it: torchrun --nproc-per-node 2 {name}.py" if guard else ""
     lines = [f"{HEADER_PREFIX}{source}.{run}"]
     settings = list(dict.fromkeys(_settings(history, selection)))
     if settings:

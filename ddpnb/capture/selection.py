@@ -8,10 +8,11 @@ values as the notebook has.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ddpnb.capture.bindings import always_binds
+from ddpnb.capture.changes import Change
 from ddpnb.capture.history import BUILTINS, MODULE_NAMES, History
 from ddpnb.capture.needs import (
     NOTEBOOK_NAMES,
@@ -53,8 +54,9 @@ class Selection:
     def take(self, needs: Iterable[Need]) -> None:
         """Choose what these needs, and the needs of what is chosen, call for."""
         waiting = list(needs)
-        while waiting:
+        while waiting or (waiting := self._take_callers()):
             waiting.extend(self._take_one(waiting.pop(0)))
+        self._check_callers()
         written = {name for one in self.chosen.values() for name in one.names.writes}
         for need in self._unknown:
             if need.name not in written:
@@ -89,6 +91,45 @@ class Selection:
         required = [one for one in found if one.required]
         self._optional += [one for one in found if not one.required]
         return required
+
+    def _callers(self) -> Iterator[tuple[Statement, str, Statement, Statement]]:
+        """Yield chosen statement, name, and who reaches into the name by calling what."""
+        for index in sorted(self.chosen):
+            made = self.chosen[index]
+            if made.alias is None:
+                for name in sorted(made.names.binds):
+                    for caller, called in self.history.callers(made, name):
+                        yield made, name, caller, called
+
+    def _take_callers(self) -> list[Need]:
+        """Choose the definitions that enter themselves into something chosen, by a decorator."""
+        found = []
+        for _, name, caller, _ in list(self._callers()):
+            first = self.history.first(caller)
+            if getattr(caller.node, "decorator_list", ()) and first.index not in self.chosen:
+                need = Need(name=name, before=self.history.end, reader=caller, line=caller.line)
+                found += self._add(caller, need)
+        self._optional += [one for one in found if not one.required]
+        return [one for one in found if one.required]
+
+    def _check_callers(self) -> None:
+        """Refuse a value that was changed by a call the script does not have."""
+        chosen = set(self.chosen)
+        for made, name, caller, called in self._callers():
+            entered = self.history.first(caller).index in chosen
+            # What the script calls by itself changes the value there too, as in a trial run.
+            if not entered and self.history.first(called).index not in chosen:
+                need = Need(name=name, before=self.history.end, reader=self._reader(made, name))
+                change = Change(name=name, line=caller.line, certain=True)
+                raise refused_change(self.history, need, made, (caller, change))
+
+    def _reader(self, made: Statement, name: str) -> Statement | None:
+        readers = [
+            one
+            for one in self.statements
+            if one is not made and any(use.name == name for use in one.names.uses)
+        ]
+        return readers[-1] if readers else None
 
     def _take_unbound(self, need: Need) -> None:
         stars = self.history.stars(need.before)

@@ -13,6 +13,7 @@ from functools import cached_property
 
 from ddpnb.capture.cells import Cell
 from ddpnb.capture.names import Names, names_of
+from ddpnb.errors import CaptureError
 
 __all__ = ["Statement", "future_features", "statements_of"]
 
@@ -108,10 +109,20 @@ def statements_of(cells: Sequence[Cell], *, before_line: int | None = None) -> l
                     node=node,
                     alias=alias,
                     text=text,
-                    names=names_of(part, lazy_annotations=lazy),
+                    names=_names(part, place(cell.number, node.lineno), lazy=lazy),
                 )
                 statements.append(statement)
     return statements
+
+
+def _names(node: ast.stmt, where: str, *, lazy: bool) -> Names:
+    try:
+        return names_of(node, lazy_annotations=lazy)
+    except RecursionError as error:
+        raise CaptureError(
+            f"The statement at {where} nests too deeply to be read. Write it in several steps, or "
+            "restart the kernel without that cell."
+        ) from error
 
 
 def _is_future(node: ast.stmt) -> bool:

@@ -2,42 +2,32 @@
 
     kernel ── (starter: leaves at once)
                  └── keeper ─────────── writes exit.json
-                       └── supervisor ─ starts the command, watches owner and ranks, stops in stages
-                             └── torchrun's agent, a host, or the rank itself ── ranks ── their
-                             helpers
+                       └── supervisor ─ starts the command, watches owner and ranks, stops them
+                             └── torchrun's agent, spawn's host, or the rank itself
+                                   └── ranks ── their helpers
 
 Keeper and supervisor are both single-threaded, in a session of their own, and subreapers: whatever
 a rank leaves behind becomes their child, in whatever session it hides. Each notices the other's
-death and sweeps. Orders to the keeper: SIGTERM stop, a second one kill now, SIGUSR1 detach from the
-owner. Imports only the standard library and what is as light as that.
+death and sweeps. Orders go to the keeper: SIGTERM stop, a second one kill now, SIGUSR1 detach from
+the owner. Imports only the standard library and what is as light as that.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import selectors
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ddpnb.launchers.ports import reserve_port
-from ddpnb.launchers.torchrun import TERM_SECONDS
-from ddpnb.launchers.tree import become_subreaper, die_with_parent, ignore_terminal, reap, sweep
-from ddpnb.launchers.watch import Watch
-from ddpnb.process import ProcessId, descendants
-from ddpnb.rundir import RunDir, read_json, write_json
+from ddpnb.launchers.supervisor import ORDERS, Supervisor
+from ddpnb.launchers.tree import become_subreaper, ignore_terminal, sweep
+from ddpnb.process import ProcessId
+from ddpnb.rundir import RunDir, write_json
 
 __all__ = ["main"]
-
-TICK = 0.1
-LINGER_SECONDS = 1.0
-"""Seconds for helpers of ended ranks to leave by themselves, as Python's resource tracker does."""
 
 
 def main() -> None:
@@ -56,257 +46,44 @@ def keep(run: RunDir, tell: int) -> None:
     """Be the keeper: outlive the supervisor, sweep what is left, write exit.json."""
     become_subreaper()
     report, say = os.pipe()
-    supervisor = os.fork()
-    if supervisor == 0:
+    # An order may come as soon as the supervisor has told who we are; it waits until we listen.
+    signal.pthread_sigmask(signal.SIG_BLOCK, ORDERS)
+    pid = os.fork()
+    if pid == 0:
         os.close(report)
         with os.fdopen(say, "w") as pipe:
             json.dump(Supervisor(run, ProcessId.of(os.getppid())).main(tell), pipe)
         os._exit(0)
     os.close(say)
     os.close(tell)
-    for signum in (signal.SIGTERM, signal.SIGUSR1):
-        # Not reaped yet, hence not reused: this is the one bare pid that can be trusted.
-        signal.signal(signum, lambda received, _: os.kill(supervisor, received))
-    ignore_terminal()
-    while True:
-        pid, status = os.waitpid(-1, 0)
-        if pid == supervisor:
-            break
-    for signum in (signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(signum, lambda *_: None)
+    supervisor = ProcessId.of(pid)
+    assert supervisor is not None  # not reaped before we do it
+    _pass_on_orders(supervisor)
+    status = _wait_for(pid)
     with os.fdopen(report) as pipe:
         text = pipe.read()
-    ended = (
-        json.loads(text) if text else {"returncode": None, "reason": "supervisor died", "exits": []}
-    )
+    ended: dict[str, Any] = {"returncode": None, "reason": "supervisor died", "exits": []}
+    if text:
+        ended = json.loads(text)
     ended["left"] = sweep()
     ended.setdefault("ended", time.time())
     write_json(run.exit, ended)
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
 
 
-class Supervisor:
-    """The keeper's child: one loop over pidfds, signals and a tick. Owns the launched command."""
+def _pass_on_orders(supervisor: ProcessId) -> None:
+    for order in ORDERS:
+        signal.signal(order, lambda received, _: supervisor.send(received))
+    ignore_terminal()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ORDERS)
 
-    def __init__(self, run: RunDir, keeper: ProcessId | None) -> None:
-        self.run = run
-        self.keeper = keeper
-        self.command: dict[str, Any] = read_json(run.command) or {}
-        described = run.read_run()
-        self.spec = described["spec"]
-        self.after = [RunDir(run.path.parent / name) for name in described["after"]]
-        self.owner = ProcessId.from_json(described["owner"]) if described["owner"] else None
-        self.selector = selectors.DefaultSelector()
-        self.watch = Watch(run, lambda fd: self._register(fd, self.watch.ended))
-        self.launcher: subprocess.Popen[bytes] | None = None
-        self.returncode: int | None = None
-        self.started: float | None = None
-        self.reason: str | None = None
-        self.stage: str | None = None
-        self.next_stage_at = 0.0
-        self.orders: list[int] = []
 
-    def main(self, tell: int) -> dict[str, Any]:
-        """Run the command to its end and return what exit.json shall say."""
-        become_subreaper()
-        self._listen()
-        self._write_processes()
-        os.write(tell, b"1")
-        os.close(tell)
-        while not self._is_over():
-            self._tick()
-            self._obey()
-            self._check_others()
-            if self.launcher is None and self.reason is None and self._may_start():
-                self._start()
-            self._stop_further()
-        self._end_leftovers()
-        self.watch.look()
-        return {
-            "returncode": self.returncode,
-            "reason": self.reason,
-            "started": self.started,
-            "ended": time.time(),
-            "exits": [asdict(exit_) for exit_ in self.watch.exits()],
-        }
-
-    def _listen(self) -> None:
-        read, write = os.pipe()
-        os.set_blocking(read, False)
-        os.set_blocking(write, False)
-        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-        self._register(read, lambda fd: os.read(fd, 4096))
-        for signum in (signal.SIGTERM, signal.SIGUSR1):
-            signal.signal(signum, lambda received, _: self.orders.append(received))
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        ignore_terminal()
-        for process in (self.owner, self.keeper):
-            pidfd = process.open() if process else None
-            if pidfd is not None:
-                self._register(pidfd, self._forget)  # its end wakes the loop, which then looks
-
-    def _register(self, fd: int, action: Callable[[int], Any]) -> None:
-        self.selector.register(fd, selectors.EVENT_READ, action)
-
-    def _forget(self, fd: int) -> None:
-        self.selector.unregister(fd)
-        os.close(fd)
-
-    def _tick(self) -> None:
-        for key, _ in self.selector.select(TICK):
-            if key.data == self.watch.ended:
-                self.selector.unregister(key.fd)
-            key.data(key.fd)
-        reap(self._note_exit)
-        self.watch.look()
-
-    def _note_exit(self, pid: int, exitcode: int) -> None:
-        if self.launcher is not None and pid == self.launcher.pid:
-            self.launcher.returncode = self.returncode = exitcode
-        self.watch.reaped(pid, exitcode)
-
-    def _is_over(self) -> bool:
-        if self.launcher is None:
-            return self.reason is not None
-        return self.launcher.returncode is not None
-
-    def _obey(self) -> None:
-        for order in self.orders:
-            if order == signal.SIGUSR1:
-                self.owner = None
-                self._write_processes()
-            elif self.reason is None:
-                self._stop("stopped")
-            else:
-                self._kill()
-        self.orders.clear()
-
-    def _check_others(self) -> None:
-        if self.keeper is not None and not self.keeper.is_alive():
-            self._take_over()
-        if self.reason is not None:
-            return
-        if self.owner is not None and not self.owner.is_alive():
-            self._stop("owner died")
-        timeout = self.spec["timeout"]
-        if (
-            self.started is not None
-            and timeout is not None
-            and time.time() > self.started + timeout
-        ):
-            self._stop(f"time limit of {timeout:g} s passed")
-
-    def _take_over(self) -> None:
-        """The keeper is dead: end everything here and write exit.json in its place."""
-        left = sweep()
-        self.watch.look()
-        exits = [asdict(exit_) for exit_ in self.watch.exits()]
-        write_json(
-            self.run.exit,
-            {
-                "returncode": self.returncode,
-                "reason": "supervisor died",
-                "started": self.started,
-                "ended": time.time(),
-                "exits": exits,
-                "left": left,
-            },
-        )
-        os._exit(1)
-
-    def _may_start(self) -> bool:
-        return all(run.state()[0].done for run in self.after)
-
-    def _start(self) -> None:
-        env = dict(os.environ) | self.command["env"]
-        port = self.command["port"]
-        if port is not None:
-            env["DDPNB_MASTER_PORT"] = str(reserve_port() if port == "free" else port)
-        argv = self.command["argvs"][0]
-        me = os.getpid()
-        try:
-            self.launcher = subprocess.Popen(
-                argv,
-                env=env,
-                cwd=self.command["cwd"],
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-                preexec_fn=lambda: die_with_parent(me),  # safe: this process has one thread
-            )
-        except OSError as error:
-            self.reason = f"could not start {argv[0]} in {self.command['cwd']}: {error.strerror}"
-            self._note(self.reason)
-            return
-        self.started = time.time()
-        self._write_processes()
-
-    def _stop(self, reason: str) -> None:
-        """Begin the polite stop: SIGINT to the ranks, through the agent where there is one."""
-        self.reason = reason
-        if self.launcher is None:
-            return
-        grace = float(self.spec["grace"])
-        self._note(f"{reason}: SIGINT now, SIGTERM after {grace:g} s, then SIGKILL")
-        self.stage, self.next_stage_at = "interrupt", time.monotonic() + grace
-        self._signal_ranks(signal.SIGINT, through_launcher=self.command["interrupt"] == "launcher")
-
-    def _stop_further(self) -> None:
-        if self.stage is None or time.monotonic() < self.next_stage_at:
-            return
-        if self.stage == "interrupt":
-            self._note("SIGTERM to the ranks that are left")
-            self.stage, self.next_stage_at = "terminate", time.monotonic() + TERM_SECONDS
-            self._signal_ranks(signal.SIGTERM)
-        else:
-            self._kill()
-
-    def _kill(self) -> None:
-        if self.stage != "kill":
-            self._note("SIGKILL to everything that is left")
-        self.stage = "kill"
-        for process in descendants(os.getpid()):
-            process.send(signal.SIGKILL)
-
-    def _signal_ranks(self, signum: int, *, through_launcher: bool = False) -> None:
-        alive = self.watch.alive()
-        if alive and not through_launcher:
-            for rank in alive:
-                rank.process.send(signum)
-        elif self.launcher is not None and self.launcher.returncode is None:
-            os.kill(self.launcher.pid, signum)  # our own child, not reaped yet
-
-    def _end_leftovers(self) -> None:
-        """Let the helpers of ended ranks leave by themselves, then make them."""
-        begun = time.monotonic()
-        told = False
-        while left := descendants(os.getpid()):
-            waited = time.monotonic() - begun
-            if self.stage == "kill" or waited > 2 * LINGER_SECONDS:
-                return  # the keeper sweeps
-            if waited > LINGER_SECONDS and not told:
-                told = True
-                for process in left:
-                    process.send(signal.SIGTERM)
-            self._tick()
-            self._obey()
-
-    def _write_processes(self) -> None:
-        launcher = None if self.launcher is None else ProcessId.of(self.launcher.pid)
-        supervisor = ProcessId.of(os.getpid())
-        assert self.keeper is not None and supervisor is not None
-        write_json(
-            self.run.processes,
-            {
-                "keeper": self.keeper.to_json(),
-                "supervisor": supervisor.to_json(),
-                "launcher": None if launcher is None else launcher.to_json(),
-                "started": self.started,
-                "detached": self.owner is None,
-            },
-        )
-
-    def _note(self, text: str) -> None:
-        print(f"ddpnb: {text}", file=sys.stderr, flush=True)
+def _wait_for(child: int) -> int:
+    """Reap every orphan that comes here until the child itself has ended; return its status."""
+    while True:
+        pid, status = os.waitpid(-1, 0)
+        if pid == child:
+            return status
 
 
 if __name__ == "__main__":

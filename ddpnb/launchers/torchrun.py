@@ -9,13 +9,11 @@ from typing import Any
 
 from ddpnb.errors import SpecError
 from ddpnb.launchers.base import Command, plain_line, python, rank_environment
+from ddpnb.launchers.tree import TERM_SECONDS
 from ddpnb.rundir import RunDir
 from ddpnb.spec import LaunchSpec
 
-__all__ = ["TERM_SECONDS", "Torchrun"]
-
-TERM_SECONDS = 2.0
-"""Seconds between SIGTERM and SIGKILL at the end of a stop."""
+__all__ = ["Torchrun", "check_port"]
 
 
 @dataclass(frozen=True, kw_only=True)

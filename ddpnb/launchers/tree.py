@@ -12,7 +12,17 @@ from typing import Any
 
 from ddpnb.process import descendants
 
-__all__ = ["become_subreaper", "die_with_parent", "ignore_terminal", "reap", "sweep"]
+__all__ = [
+    "TERM_SECONDS",
+    "become_subreaper",
+    "die_with_parent",
+    "ignore_terminal",
+    "reap",
+    "sweep",
+]
+
+TERM_SECONDS = 2.0
+"""Seconds between SIGTERM and SIGKILL at the end of a stop."""
 
 GIVE_UP_SECONDS = 10.0
 """What outlives SIGKILL that long is stuck in the kernel; waiting on would hide the result."""

@@ -267,3 +267,11 @@ def test_run_files_are_private():
     modes = {oct(path.stat().st_mode & 0o077) for path in job.folder.rglob("*") if path.is_file()}
 
     assert modes == {"0o0"}
+
+
+def test_a_stop_right_after_the_launch_is_a_stop():
+    script(SLEEP)
+
+    states = [ddpnb.launch("train.py", launcher=ddpnb.Python()).stop() for _ in range(10)]
+
+    assert set(states) == {JobState.STOPPED}

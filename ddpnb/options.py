@@ -141,7 +141,7 @@ def read(words: Sequence[str], *, name: str, in_notebook: bool) -> LaunchWords:
     grammar = command(name, in_notebook=in_notebook)
     try:
         given = grammar.make_context(name, with_dashes(words, grammar)).params
-    except click.exceptions.NoArgsIsHelpError as error:
+    except click.MissingParameter as error:
         raise SpecError(f"{name} needs a script: {name} [options] FILE [its arguments]") from error
     except click.UsageError as error:
         raise SpecError(f"{name}: {error.format_message()}") from error

@@ -25,8 +25,7 @@ from IPython.core.magic import (
 
 from ddpnb import options
 from ddpnb.api import launch
-from ddpnb.errors import CellError, SpecError
-from ddpnb.job import Job
+from ddpnb.errors import SpecError
 from ddpnb.launchers.python import Python
 from ddpnb.launchers.torchrun import Torchrun
 from ddpnb.notebook.cells import check_cell, check_target, script_text, write_cell
@@ -64,8 +63,8 @@ word whatever it holds. Other braces and $ mean nothing here.
     %ddp -n 2 train.py --lr {lr} --out "my results"
 
 FILE ends in .py. It is overwritten when a cell wrote it before; any other file of that name is
-first kept as FILE.bak. A folder in front of it is made when only that one is missing. Line numbers in
-errors are those of the cell, whose first line is the magic's.
+first kept as FILE.bak. A folder in front of it is made when only that one is missing. Line numbers
+in errors are those of the cell, whose first line is the magic's.
 
 OPTIONS stand before FILE and are torchrun's words, with dashes or underscores. What follows FILE is
 the script's own.
@@ -82,7 +81,7 @@ overwritten when a cell wrote it before; any other file of that name is first ke
 
 
 def expand(words: Sequence[str], names: Mapping[str, Any]) -> list[str]:
-    """Replace each `{name}` in the words by the notebook's variable of that name; all other braces stay.
+    """Replace each `{name}` in the words by the notebook's variable so named; other braces stay.
 
     The words are split before, so a value with spaces in it stays one word, or part of one.
     """
@@ -130,7 +129,6 @@ class DdpMagics(Magics):
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
         self._shell: InteractiveShell = shell
-        self._launched: list[tuple[Path, Job]] = []
 
     @no_var_expand
     @line_cell_magic
@@ -149,8 +147,6 @@ class DdpMagics(Magics):
         if cell is not None:
             self._write(cell, _file(asked), f"{magic} {line.strip()}", _also(asked))
         job = launch(asked.target, *asked.args, **asked.options)
-        if asked.target is not None:
-            self._launched.append((_file(asked).resolve(), job))
         self._shell.push({asked.job_name: job})
 
     @no_var_expand
@@ -176,7 +172,6 @@ class DdpMagics(Magics):
         check_target(file)
         check_cell(cell, file=file, above=above)
         script = script_text(cell, header=f"{magic}  (written by ddpnb{also})", above=above)
-        self._refuse_in_use(file, script)
         if (kept := write_cell(script, file)) is not None:
             print(f"{file.name} was not written by a cell; what it held is kept in {kept.name}")
 
@@ -188,16 +183,6 @@ class DdpMagics(Magics):
             if line.split() == magic.split():
                 return number
         return 1  # called from a program
-
-    def _refuse_in_use(self, file: Path, script: bytes) -> None:
-        """Refuse to change a script that ranks of a live run may still have to read."""
-        self._launched = [(path, job) for path, job in self._launched if not job.done]
-        for path, job in self._launched:
-            if path == file.resolve() and path.exists() and path.read_bytes() != script:
-                raise CellError(
-                    f"{job.run_id} still runs {file.name}, and this cell would change it; wait for that"
-                    " run (`await job`), stop it (`job.stop()`), or name another file"
-                )
 
 
 def _check_job_name(name: str) -> None:

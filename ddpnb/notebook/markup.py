@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from collections.abc import Sequence
 from html import escape
@@ -19,10 +20,13 @@ __all__ = [
     "SYMBOLS",
     "Selected",
     "duration",
+    "exit_words",
     "head",
     "log",
     "number",
     "ranks",
+    "run_mark",
+    "safe",
     "state_mark",
     "trouble",
 ]
@@ -79,12 +83,11 @@ def head(snapshot: Snapshot) -> str:
     if view.step is not None:
         words.append(f"step {view.step}")
     words += [f"{name} {number(value)}" for name, value in list(view.metrics.items())[:6]]
-    why = f" ({view.reason})" if view.reason else ""
     line = (
-        f"<b>{escape(spec.target)}</b> &nbsp;{state_mark(view.state.value, why)}"
-        f"&nbsp; <span style='{MUTED}'>{escape(' · '.join(words))}</span>"
+        f"<b>{safe(spec.target)}</b> &nbsp;{run_mark(snapshot)}"
+        f"&nbsp; <span style='{MUTED}'>{safe(' · '.join(words))}</span>"
     )
-    below = "".join(f"<div style='{MUTED}'>{escape(text)}</div>" for text in _notes(snapshot))
+    below = "".join(f"<div style='{MUTED}'>{safe(text)}</div>" for text in _notes(snapshot))
     return f"<div style='line-height: 1.6'>{line}{below}</div>"
 
 
@@ -93,7 +96,7 @@ def ranks(snapshot: Snapshot) -> str:
     everyone = range(snapshot.spec.world_size)
     if len(everyone) <= MOST_CARDS:
         inside = "".join(_card(snapshot, rank) for rank in everyone)
-        style = "display: flex; flex-wrap: wrap; gap: 4px 6px; line-height: 1.5"
+        style = "display: flex; flex-wrap: wrap; gap: 4px 6px; line-height: 1.5; margin: 0 0 4px"
         return f"<div style='{style}'>{inside}</div>"
     states = {rank: rank_state(snapshot, rank) for rank in everyone}
     counts = Counter(states.values())
@@ -105,7 +108,7 @@ def ranks(snapshot: Snapshot) -> str:
         for rank, state in states.items()
     )
     return (
-        f"<div style='line-height: 1.5'>{escape(told)}<div style='display: flex; flex-wrap: wrap;"
+        f"<div style='line-height: 1.5'>{safe(told)}<div style='display: flex; flex-wrap: wrap;"
         f" gap: 2px; font-size: 0.9em'>{marks}</div></div>"
     )
 
@@ -126,33 +129,53 @@ def log(snapshot: Snapshot, selected: Selected) -> str:
         quiet = "nothing was printed" if snapshot.done else "nothing printed yet"
         text = f"<span style='{MUTED}'>{quiet}</span>"
     # A box that fills from below keeps the newest line in sight without a script. `flex: none` and
-    # `overflow: visible` keep JupyterLab's own rules for <pre> from undoing it.
+    # `overflow: visible` keep JupyterLab's own rules for <pre> from undoing it. The two widths let
+    # a long line scroll inside the box instead of widening it beyond the page.
     return (
         "<div style='display: flex; flex-direction: column-reverse; overflow: auto;"
-        f" max-height: 300px; min-height: 3em; border: {_BORDER}; border-radius: 3px;"
-        " padding: 4px 8px'>"
+        " width: 0; min-width: 100%; box-sizing: border-box; max-height: 300px; padding: 4px 8px;"
+        f" border: {_BORDER}; border-radius: 3px'>"
         f"<pre style='flex: none; margin: 0; padding: 0; overflow: visible; white-space: pre;"
         f" background: transparent; color: inherit; {_CODE}'>{text}</pre></div>"
     )
 
 
 def trouble(snapshot: Snapshot) -> str:
-    """Return why the run failed, or what is wrong with this view; empty when neither."""
-    text = snapshot.trouble or snapshot.cause
+    """Return who failed first and of what, or what is wrong with this view; empty when neither.
+
+    The whole report, with the traceback, is in the summary below the view.
+    """
+    text = snapshot.trouble or _first_failure(snapshot)
     if not text:
         return ""
     return (
         f"<pre style='margin: 4px 0; padding: 4px 8px; border-left: 4px solid {_RED};"
         " overflow: auto; max-height: 24em; white-space: pre-wrap; background: transparent;"
         f" color: inherit; {_CODE}'>"
-        f"{escape(plain_text(text))}</pre>"
+        f"{safe(text)}</pre>"
     )
+
+
+def run_mark(snapshot: Snapshot) -> str:
+    """Return the state of the run, with the reason where it says more."""
+    state, reason = snapshot.view.state.value, snapshot.view.reason
+    return state_mark(state, f" ({reason})" if reason and reason != state else "")
+
+
+def exit_words(exitcode: int) -> str:
+    """Return how a process ended: exit code 1, killed by SIGTERM."""
+    if exitcode >= 0:
+        return f"exit code {exitcode}"
+    try:
+        return f"killed by {signal.Signals(-exitcode).name}"
+    except ValueError:  # a real-time signal
+        return f"killed by signal {-exitcode}"
 
 
 def state_mark(state: str, more: str = "") -> str:
     """Return a state as shape and word in its colour."""
     style = f"color: {COLOURS.get(state, _GREY)}; white-space: nowrap"
-    return f"<span style='{style}'>{SYMBOLS[state]} {escape(state + more)}</span>"
+    return f"<span style='{style}'>{SYMBOLS[state]} {safe(state + more)}</span>"
 
 
 def duration(seconds: float) -> str:
@@ -164,6 +187,11 @@ def duration(seconds: float) -> str:
     return (
         f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
     )
+
+
+def safe(text: str) -> str:
+    """Return what a run said as text for HTML: no markup, no terminal's control sequences."""
+    return escape(plain_text(text))
 
 
 def number(value: object) -> str:
@@ -180,12 +208,21 @@ def _notes(snapshot: Snapshot) -> list[str]:
     return notes
 
 
+def _first_failure(snapshot: Snapshot) -> str:
+    if not snapshot.failures:
+        return snapshot.cause
+    first = snapshot.failures[0]
+    who = "the launcher" if first.rank is None else f"rank {first.rank}"
+    hint = f"\nWhat to try: {first.hint}" if first.hint else ""
+    return f"First to fail: {who}, {first.summary}{hint}"
+
+
 def _card(snapshot: Snapshot, rank: int) -> str:
     known = snapshot.view.ranks.get(rank, RankView(rank=rank))
     state = rank_state(snapshot, rank)
     words = []
     if known.exit is not None and known.exit.exitcode:
-        words.append(f"exit code {known.exit.exitcode}")
+        words.append(exit_words(known.exit.exitcode))
     if known.attempt:
         words.append(f"start {known.attempt + 1}")
     if known.step is not None:
@@ -193,7 +230,7 @@ def _card(snapshot: Snapshot, rank: int) -> str:
     if known.progress and not snapshot.done:
         name, n, total = (known.progress.get(key) for key in ("name", "n", "total"))
         words.append(f"{name or ''} {n}{f'/{total}' if total else ''}".strip())
-    more = f" <span style='{MUTED}'>{escape(' · '.join(words))}</span>" if words else ""
+    more = f" <span style='{MUTED}'>· {safe(' · '.join(words))}</span>" if words else ""
     return (
         f"<span style='border: {_BORDER}; border-left: 4px solid {COLOURS.get(state, _GREY)};"
         f" border-radius: 3px; padding: 0 8px'>rank {rank} {state_mark(state)}{more}</span>"
@@ -210,7 +247,7 @@ def _line(line: LogLine, width: int | None) -> str:
     text = plain_text(line.text)
     if len(text) > _MOST_CHARACTERS:
         text = f"{text[:_MOST_CHARACTERS]}… (the line goes on in the log file)"
-    text = escape(text)
+    text = safe(text)
     if line.stream == "stderr":
         text = f"<span style='background: {_STDERR}'>{text}</span>"
     if width is None:

@@ -92,6 +92,9 @@ def _choice(world_size: int) -> Any:
     options.append(("launcher", "launcher"))
     if world_size > markup.MOST_CARDS:
         return ipywidgets.Dropdown(
-            options=options, description="lines of", layout=ipywidgets.Layout(width="16em")
+            options=options,
+            description="lines of",
+            layout=ipywidgets.Layout(width="16em"),
+            style={"description_width": "initial"},
         )
     return ipywidgets.ToggleButtons(options=options, style={"button_width": "auto"})

@@ -6,11 +6,10 @@ It is what GitHub, nbconvert and a reopened notebook show. Pure: a Snapshot in, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 from ddpnb.monitor import RankView
-from ddpnb.notebook.markup import MOST_CARDS, MUTED, duration, number, state_mark
+from ddpnb.notebook.markup import MOST_CARDS, MUTED, duration, exit_words, number, run_mark, safe
 from ddpnb.notebook.watch import Snapshot, rank_state
 from ddpnb.records import LogLine
 from ddpnb.tail import plain_text
@@ -22,7 +21,9 @@ _MOST_CHARACTERS = 500
 _CELL = "text-align: left; padding: 1px 12px 1px 0; vertical-align: top"
 _PRE = (
     "margin: 2px 0 8px; padding: 2px 8px; border-left: 3px solid rgba(128, 128, 128, 0.4);"
-    " overflow: auto; white-space: pre-wrap; background: transparent; color: inherit"
+    " overflow: auto; white-space: pre-wrap; background: transparent; color: inherit;"
+    # nbconvert's style sheet gives <pre> the font of the text around it
+    " font-family: var(--jp-code-font-family, monospace)"
 )
 
 
@@ -40,13 +41,11 @@ def html(snapshot: Snapshot, *, live: bool) -> str:
     if live and not snapshot.done and not snapshot.trouble:
         return (
             f"<div style='{MUTED}'>running… the live view is above. After a restart of the kernel,"
-            f" <code>ddpnb.attach({escape(repr(snapshot.view.run_id))})</code> finds the run.</div>"
+            f" <code>ddpnb.attach({safe(repr(snapshot.view.run_id))})</code> finds the run.</div>"
         )
-    view = snapshot.view
-    why = f" ({view.reason})" if view.reason else ""
     took = "" if snapshot.seconds is None else f" after {duration(snapshot.seconds)}"
     parts = [
-        f"<b>{escape(snapshot.spec.target)}</b>: {state_mark(view.state.value, why)}{took}",
+        f"<b>{safe(snapshot.spec.target)}</b>: {run_mark(snapshot)}{took}",
         _cause(snapshot),
         _ranks_table(snapshot),
         _said(snapshot),
@@ -72,7 +71,7 @@ def text(snapshot: Snapshot) -> str:
 
 def _cause(snapshot: Snapshot) -> str:
     said = snapshot.trouble or snapshot.cause
-    return f"<pre style='{_PRE}'>{escape(plain_text(said))}</pre>" if said else ""
+    return f"<pre style='{_PRE}'>{safe(said)}</pre>" if said else ""
 
 
 def _ranks_table(snapshot: Snapshot) -> str:
@@ -86,14 +85,14 @@ def _ranks_table(snapshot: Snapshot) -> str:
     columns = [(name, cells) for name, cells in given if any(cells)]
     titles = "".join(f"<th style='{_CELL}'>{name}</th>" for name, _ in columns)
     rows = "".join(
-        "<tr>" + "".join(f"<td style='{_CELL}'>{escape(cell)}</td>" for cell in row) + "</tr>"
+        "<tr>" + "".join(f"<td style='{_CELL}'>{safe(cell)}</td>" for cell in row) + "</tr>"
         for row in zip(*(cells for _, cells in columns), strict=True)
     )
     more = _more(snapshot.spec.world_size, "the run folder has them")
     table = f"<table style='margin: 2px 0'><tr>{titles}</tr>{rows}</table>{more}"
     if not snapshot.view.metrics:
         return table
-    return f"{table}<div>last logged: {escape(_pairs(snapshot.view.metrics))}</div>"
+    return f"{table}<div>last logged: {safe(_pairs(snapshot.view.metrics))}</div>"
 
 
 def _said(snapshot: Snapshot) -> str:
@@ -105,20 +104,23 @@ def _said(snapshot: Snapshot) -> str:
         if lines:
             left = known.line_count - len(lines)
             part = f", the last {len(lines)} of {known.line_count:,} lines" if left > 0 else ""
-            shown = escape("\n".join(lines))
+            shown = safe("\n".join(lines))
             parts.append(
                 f"<div style='{MUTED}'>rank {rank}{part}</div><pre style='{_PRE}'>{shown}</pre>"
             )
     if not parts:
         return ""
-    # Open: a reader on GitHub came for these lines; with a live view above, one can fold it.
-    return f"<details open><summary>what the ranks printed</summary>{''.join(parts)}</details>"
+    # Open, because a reader on GitHub came for these lines; of a failed run the cause stands above.
+    opened = "" if snapshot.cause else " open"
+    return f"<details{opened}><summary>what the ranks printed</summary>{''.join(parts)}</details>"
 
 
 def _place(snapshot: Snapshot) -> str:
-    said = [f"everything it wrote: <code>{escape(snapshot.folder)}</code>"]
+    said = []
+    if snapshot.folder not in snapshot.cause:  # the report of a failure names it
+        said.append(f"everything it wrote: <code>{safe(snapshot.folder)}</code>")
     if snapshot.plain:
-        said.append(f"the same without ddpnb: <code>{escape(snapshot.plain)}</code>")
+        said.append(f"the same without ddpnb: <code>{safe(snapshot.plain)}</code>")
     return "".join(f"<div style='{MUTED}'>{text}</div>" for text in said)
 
 
@@ -136,7 +138,7 @@ def _ended(snapshot: Snapshot, rank: int) -> str:
     state = rank_state(snapshot, rank)
     if known.exit is None or known.exit.exitcode is None:
         return state
-    return f"{state}, exit code {known.exit.exitcode}"
+    return f"{state}, {exit_words(known.exit.exitcode)}"
 
 
 def _gpu(snapshot: Snapshot, rank: int) -> str:

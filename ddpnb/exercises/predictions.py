@@ -140,7 +140,14 @@ def _unusable(error: OSError) -> DdpnbError:
 
 def _as_json(value: Any) -> Any:
     """Return the value as it comes back from the file: tuples as lists, no numpy numbers."""
-    return json.loads(json.dumps(value, default=lambda odd: odd.tolist()))
+    return json.loads(json.dumps(value, default=_plain))
+
+
+def _plain(odd: Any) -> Any:
+    if hasattr(odd, "tolist"):  # numpy and torch
+        return odd.tolist()
+    kind = type(odd).__name__
+    raise TypeError(f"an answer cannot be a {kind}; write a number, a text, or a list of them")
 
 
 def _same(predicted: Any, actual: Any) -> bool:

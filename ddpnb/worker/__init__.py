@@ -13,16 +13,17 @@ if TYPE_CHECKING:
     from ddpnb.records import Worker
     from ddpnb.worker.collectives import mean
     from ddpnb.worker.context import ddp, print0
-    from ddpnb.worker.data import digits
+    from ddpnb.worker.data import digits, exact_shard
     from ddpnb.worker.events import log, progress, report
 
-__all__ = ["Worker", "ddp", "digits", "log", "mean", "print0", "progress", "report"]
+__all__ = ["Worker", "ddp", "digits", "exact_shard", "log", "mean", "print0", "progress", "report"]
 
 _HOMES = {
     "Worker": "ddpnb.records",
     "ddp": "ddpnb.worker.context",
     "print0": "ddpnb.worker.context",
     "digits": "ddpnb.worker.data",
+    "exact_shard": "ddpnb.worker.data",
     "log": "ddpnb.worker.events",
     "progress": "ddpnb.worker.events",
     "report": "ddpnb.worker.events",

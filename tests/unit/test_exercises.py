@@ -79,6 +79,13 @@ def test_prediction_changes_only_its_own_answer():
     }
 
 
+def test_prediction_names_the_kind_of_answer_that_cannot_be_kept():
+    with pytest.raises(TypeError, match="cannot be a set"):
+        predict("00-x", {1, 2})
+
+    assert not Path(".ddpnb/answers.json").exists()
+
+
 def test_prediction_says_where_it_cannot_write(tmp_path: Path):
     (tmp_path / ".ddpnb").write_text("a file where a folder should be")
 

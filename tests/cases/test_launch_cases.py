@@ -88,7 +88,7 @@ mp.spawn(train, args=(2,), nprocs=2)
 
 
 def test_a_missing_main_guard_is_named_with_its_line():
-    job, text, result = failed(script(NO_GUARD), launcher=ddpnb.Python())
+    _, text, result = failed(script(NO_GUARD), launcher=ddpnb.Python())
 
     first = result.failures[0]
     assert result.state is ddpnb.JobState.FAILED
@@ -123,7 +123,7 @@ def test_a_script_gets_exactly_the_arguments_of_the_launch(tmp_path, args, lr):
 
 
 def test_a_wrong_argument_shows_the_usage():
-    job, text, result = failed(script(ARGPARSE), "--learning", "1", nproc_per_node=2)
+    _, text, result = failed(script(ARGPARSE), "--learning", "1", nproc_per_node=2)
 
     assert result.failures[0].exitcode == 2
     assert "usage: train.py [-h] [--lr LR]" in text
@@ -203,7 +203,7 @@ def test_a_relative_import_in_a_script_is_explained(package, tmp_path):
 # 22: text that is not ASCII, under the C locale
 # wandb/wandb#2203, mozilla/DeepSpeech#1137
 
-UNICODE = 'import os\nprint(f"rank {os.environ[\'RANK\']} перплексия 12.3 ✅ 训练完成 🚀")\n'
+UNICODE = "import os\nprint(f\"rank {os.environ['RANK']} перплексия 12.3 ✅ 训练完成 🚀\")\n"
 
 
 @pytest.mark.parametrize("utf8", [None, "0"])

@@ -1,6 +1,5 @@
 """What cannot work is refused in one short error, and nothing is left of the attempt."""
 
-import os
 import socket
 
 import pytest
@@ -99,7 +98,7 @@ def test_logs_of_a_rank_that_is_not_there_are_refused():
     job = ddpnb.launch(script("\n"), launcher=ddpnb.Python())
     job.wait(DEADLINE)
 
-    with pytest.raises(IndexError, match="rank is 2, but .* has ranks 0 to 0"):
+    with pytest.raises(IndexError, match=r"rank is 2, but .* has ranks 0 to 0"):
         job.logs(2)
 
 
@@ -123,4 +122,4 @@ def test_a_supervisor_that_cannot_start_says_why_and_leaves_nothing(tmp_path, mo
     with pytest.raises(LaunchError, match=r"supervisor could not start[\s\S]*half there"):
         ddpnb.launch(script(SAY_RANK))
 
-    assert os.listdir(tmp_path / "runs") == []
+    assert list((tmp_path / "runs").iterdir()) == []

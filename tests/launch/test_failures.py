@@ -115,9 +115,7 @@ def test_a_file_that_shadows_pythons_module_is_named_when_it_hurts(tmp_path):
 
 def test_the_first_rank_to_fail_is_the_cause_and_the_others_are_consequences():
     code = (
-        "import os, time\n"
-        "if os.environ['RANK'] == '1': raise KeyError('label')\n"
-        "time.sleep(600)\n"
+        "import os, time\nif os.environ['RANK'] == '1': raise KeyError('label')\ntime.sleep(600)\n"
     )
 
     _, text, result = failed(code, launcher=ddpnb.Torchrun(), nproc_per_node=2)

@@ -33,10 +33,11 @@ def pids_of(job):
 
 def launched(code, *, nproc_per_node=2, launcher=None, **options):
     """Launch a script and return its job when all ranks have printed."""
-    job = ddpnb.launch(
-        script(code), nproc_per_node=nproc_per_node, launcher=launcher or ddpnb.Torchrun(), **options
-    )
-    up = lambda: [line for line in job.logs() if str(line) == "up"]  # noqa: E731
+    job = ddpnb.launch(script(code), nproc_per_node=nproc_per_node, launcher=launcher, **options)
+
+    def up():
+        return [line for line in job.logs() if str(line) == "up"]
+
     wait_until(lambda: len(up()) == nproc_per_node, what="every rank is up")
     return job
 
@@ -165,7 +166,7 @@ def test_the_time_limit_makes_a_run_fail():
 def test_wait_with_a_timeout_leaves_the_job_alone():
     job = launched(SLEEP, nproc_per_node=1, launcher=ddpnb.Python())
 
-    with pytest.raises(TimeoutError, match="still runs after 0.1 s"):
+    with pytest.raises(TimeoutError, match=r"still runs after 0\.1 s"):
         job.wait(0.1)
 
     assert job.state is JobState.RUNNING

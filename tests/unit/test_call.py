@@ -1,3 +1,5 @@
+"""Command-line words as a function's arguments."""
+
 import ast
 
 import pytest

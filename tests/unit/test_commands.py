@@ -1,4 +1,4 @@
-"""Every launcher's command is compared whole with a golden file; DDPNB_UPDATE_GOLDEN=1 rewrites them."""
+"""Each launcher's command, compared whole with a golden file (DDPNB_UPDATE_GOLDEN=1 rewrites)."""
 
 import json
 import os

@@ -1,3 +1,5 @@
+"""Which GPUs a launch may use, on a machine that pretends to have four."""
+
 import os
 
 import pytest
@@ -104,5 +106,5 @@ def test_resolve_refuses_what_makes_no_sense(four_gpus, nproc, device, gpus, mes
 
 
 def test_resolve_says_so_when_cuda_is_asked_for_and_there_is_none():
-    with pytest.raises(DeviceError, match="no GPU here.*--device cpu"):
+    with pytest.raises(DeviceError, match=r"no GPU here.*--device cpu"):
         resolve(1, "cuda", None, {"CUDA_VISIBLE_DEVICES": ""})

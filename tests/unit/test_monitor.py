@@ -1,3 +1,5 @@
+"""Records folded into a view."""
+
 from ddpnb.monitor import KEPT_LINES, RunView, fold, fold_end, metric_columns
 from ddpnb.records import Event, Exit, JobState, LogLine
 

@@ -1,3 +1,5 @@
+"""Ports that nobody else is given."""
+
 import socket
 
 from ddpnb.launchers.ports import is_taken, reserve_port

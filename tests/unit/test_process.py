@@ -1,3 +1,5 @@
+"""Processes named so that no other is meant."""
+
 import os
 import signal
 import subprocess

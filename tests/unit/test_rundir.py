@@ -1,3 +1,5 @@
+"""The run folder, and the state that it tells."""
+
 import json
 import os
 import stat

@@ -1,3 +1,5 @@
+"""What a spec refuses, and that it survives JSON."""
+
 from pathlib import Path
 
 import pytest

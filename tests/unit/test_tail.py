@@ -1,3 +1,5 @@
+"""Log files as lines and events."""
+
 import json
 
 import pytest

@@ -200,14 +200,12 @@ def _launch_and_watch(words: options.LaunchWords) -> int:
 
 
 def _view(job: Job) -> Any:
-    from rich.console import Console
-
+    from ddpnb.terminal.pane import console
     from ddpnb.terminal.streams import is_interactive
     from ddpnb.terminal.views import LiveView, PlainView
 
     if is_interactive(sys.stdout):
-        console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
-        return LiveView(job, console)
+        return LiveView(job, console())
     return PlainView(job, sys.stdout, sys.stderr)
 
 

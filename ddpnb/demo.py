@@ -17,13 +17,14 @@ from rich.table import Table
 from rich.text import Text
 
 from ddpnb.errors import DdpnbError
-from ddpnb.execution import Execution
+from ddpnb.execution import Execution, read_notebook
 from ddpnb.job import Job
 from ddpnb.lab import lessons_folder
 from ddpnb.records import RunResult
 from ddpnb.rundir import RunDir
 from ddpnb.terminal.demo_views import LiveDemo, PlainDemo, View, short_name
 from ddpnb.terminal.follower import Follower
+from ddpnb.terminal.pane import console
 from ddpnb.terminal.panel import safe_text, state_style
 from ddpnb.terminal.streams import Interrupts, Output, is_interactive
 
@@ -35,28 +36,33 @@ _TICK = 0.2
 _SOURCE_LINES = 6
 _LEAVE_SECONDS = 60.0
 """How long runs may take to stop once their kernel is gone: their grace, and then some."""
+_START_SECONDS = 10.0
+"""Within this time a supervisor that was started has said so, on any machine."""
 
 
 def run_demo(folder: Path | None = None, notebook: Path | None = None) -> int:
     """Run the notebook in a new folder inside `folder`; return the exit code of `ddpnb demo`."""
-    execution = Execution(notebook or lessons_folder() / FIRST_LESSON, _new_folder(folder))
-    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
-    view: View = LiveDemo(execution, console) if is_interactive(sys.stdout) else PlainDemo()
+    path = notebook or lessons_folder() / FIRST_LESSON
+    nb = read_notebook(path)  # before the folder is made: it may be none
+    execution = Execution(nb, path.stem, _new_folder(folder))
+    screen = console()
+    view: View = LiveDemo(screen) if is_interactive(sys.stdout) else PlainDemo()
     followers: dict[Path, Follower] = {}
     with Interrupts() as interrupts:
         with view:
             execution.start()
-            while not execution.done:
+            kernel_ended = None
+            while kernel_ended is None or not _all_over(followers, kernel_ended, interrupts):
+                time.sleep(_TICK)
                 if interrupts.count:
-                    _stop(execution, interrupts)
+                    execution.kill()
+                if execution.done and kernel_ended is None:
+                    kernel_ended = time.monotonic()
                 _look_for_runs(execution, followers)
                 view.show(execution, list(followers.values()))
-                time.sleep(_TICK)
-            _wait_for_runs(execution, followers, interrupts)
-            view.show(execution, list(followers.values()))
-        _show_results(execution, list(followers.values()), console)
+        _show_results(execution, list(followers.values()), screen)
     if interrupts.signum:
-        console.print(Text("interrupted; nothing was left running", style="yellow"))
+        screen.print(Text("interrupted: the kernel and its runs were stopped", style="yellow"))
         return 128 + interrupts.signum
     if execution.failure is not None:
         _show_failure(execution)
@@ -67,8 +73,8 @@ def run_demo(folder: Path | None = None, notebook: Path | None = None) -> int:
 def _new_folder(chosen: Path | None) -> Path:
     """Make and return a folder for this demonstration alone; nothing that was there is touched."""
     parent = (chosen or Path("ddpnb-demo")).expanduser().absolute()
-    if chosen is None and not parent.exists() and not os.access(parent.parent, os.W_OK):
-        parent = Path(tempfile.gettempdir()) / f"ddpnb-demo-{os.getuid()}"
+    if chosen is None and not os.access(parent if parent.exists() else parent.parent, os.W_OK):
+        parent = Path(tempfile.mkdtemp(prefix="ddpnb-demo-"))
     try:
         parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=time.strftime("%Y%m%d-%H%M%S-"), dir=parent))
@@ -90,34 +96,20 @@ def _look_for_runs(execution: Execution, followers: dict[Path, Follower]) -> Non
             follower.poll()
 
 
-def _stop(execution: Execution, interrupts: Interrupts) -> None:
-    """Stop the runs, then take their owner away; on a second Ctrl-C kill them."""
-    for file in execution.runs.glob("*/run.json"):
-        job = Job(RunDir.open(file.parent))
-        if job.reason is None or interrupts.count > 1:
-            job.stop(wait=False)
-    execution.kill()
+def _all_over(followers: dict[Path, Follower], kernel_ended: float, interrupts: Interrupts) -> bool:
+    """Return whether every run has ended, as those of a kernel that is gone do by themselves."""
+    waited = time.monotonic() - kernel_ended
+    left = [follower for follower in followers.values() if not follower.view.state.done]
+    # A launch that was cut short has a folder and no processes, and never will.
+    started = [follower for follower in left if follower.run.processes.exists()]
+    if interrupts.count > 1 or waited > _LEAVE_SECONDS:
+        for follower in started:
+            Job(follower.run).kill()
+    return not left or (not started and waited > _START_SECONDS)
 
 
-def _wait_for_runs(
-    execution: Execution, followers: dict[Path, Follower], interrupts: Interrupts
-) -> None:
-    """Return when every run has ended: those of a dead kernel do so by themselves."""
-    deadline = time.monotonic() + _LEAVE_SECONDS
-    while True:
-        _look_for_runs(execution, followers)
-        left = [follower for follower in followers.values() if not follower.view.state.done]
-        if not left:
-            return
-        if interrupts.count > 1 or time.monotonic() > deadline:
-            for follower in left:
-                Job(follower.run).kill()
-        time.sleep(_TICK)
-
-
-def _show_results(execution: Execution, followers: list[Follower], console: Console) -> None:
-    name = "notebook"
-    notebook, page = execution.save(name)
+def _show_results(execution: Execution, followers: list[Follower], screen: Console) -> None:
+    notebook, page = execution.save()
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
     for title, right in (("run", False), ("ranks", True), ("state", False), ("seconds", True)):
         table.add_column(title, justify="right" if right else "left", no_wrap=True)
@@ -134,15 +126,15 @@ def _show_results(execution: Execution, followers: list[Follower], console: Cons
             Text(_finding(result)),
         )
     if followers:
-        console.print()
-        console.print(table)
-    console.print()
+        screen.print()
+        screen.print(table)
+    screen.print()
     for what, path in (
         ("the notebook as it ran", notebook),
         ("the same as a web page", page),
         ("the folders of its runs", execution.runs),
     ):
-        console.print(Text(f"{what:<25}{safe_text(str(path))}"))
+        screen.print(Text(f"{what:<25}{safe_text(_from_here(path))}"), soft_wrap=True)
 
 
 def _finding(result: RunResult) -> str:
@@ -157,6 +149,12 @@ def _finding(result: RunResult) -> str:
             is_number = isinstance(accuracy, (int, float))
             return f"accuracy {accuracy:.4g}" if is_number else safe_text(f"accuracy {accuracy}")
     return ""
+
+
+def _from_here(path: Path) -> str:
+    """Return the path as short as it can be typed in this folder."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def _show_failure(execution: Execution) -> None:

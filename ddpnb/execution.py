@@ -20,7 +20,7 @@ from typing import Any
 import nbformat
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
-from jupyter_client.provisioning import LocalProvisioner
+from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
@@ -28,10 +28,11 @@ from ddpnb.errors import DdpnbError
 from ddpnb.process import ProcessId, descendants
 from ddpnb.terminal.panel import safe_text
 
-__all__ = ["Cell", "Execution"]
+__all__ = ["Cell", "Execution", "read_notebook"]
 
 _WIDGETS = "application/vnd.jupyter.widget-view+json"
 _TRACEBACK_LINES = 25
+_MOST_SOCKET_PATH = 80  # unix(7): 108 bytes, with the name of the socket
 
 
 @dataclass
@@ -46,6 +47,8 @@ class Cell:
     started: float | None = None
     seconds: float | None = None
     """None: it has not ended."""
+    failed: bool = False
+    """True when it raised, and was not tagged `raises-exception`."""
 
     @property
     def first_line(self) -> str:
@@ -53,15 +56,21 @@ class Cell:
         return safe_text(next(line for line in self.source.splitlines() if line.strip()))
 
 
+def read_notebook(path: Path) -> Any:
+    """Return the notebook in a file."""
+    try:
+        # In the newest format of this nbformat, with the ids of cells that it wants.
+        return nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError) as error:
+        raise DdpnbError(f"{path} is no notebook that can be read: {error}") from error
+
+
 class Execution:
     """A notebook on its way through a kernel. Owns a thread and the kernel's process."""
 
-    def __init__(self, notebook: Path, work: Path) -> None:
-        try:
-            # The newest format of this nbformat, with the ids of cells that it wants.
-            self.nb: Any = nbformat.read(notebook, as_version=4)  # type: ignore[no-untyped-call]
-        except (OSError, ValueError) as error:
-            raise DdpnbError(f"{notebook} is no notebook that can be read: {error}") from error
+    def __init__(self, nb: Any, name: str, work: Path) -> None:
+        self.nb = nb
+        self.name = name
         self.work = work
         self.runs = work / ".ddpnb" / "runs"
         """Where the runs of the notebook go."""
@@ -105,6 +114,8 @@ class Execution:
             kernel_name="ddpnb",
             kernel_spec_manager=_OwnInterpreter(),
             connection_file=str(place / "kernel.json"),
+            # Sockets in a folder that is ours alone, rather than ports; their names must be short.
+            transport="ipc" if len(str(place)) < _MOST_SOCKET_PATH else "tcp",
         )
         client = NotebookClient(
             self.nb,
@@ -129,16 +140,20 @@ class Execution:
         self.current = self._by_index[cell_index]
         self.current.started = time.monotonic()
 
-    def _note_end(self, *, cell_index: int, **_: Any) -> None:
+    def _note_end(self, *, cell_index: int, execute_reply: dict[str, Any], **_: Any) -> None:
         cell = self._by_index[cell_index]
+        raised = execute_reply["content"]["status"] == "error"
+        cell.failed = raised and "raises-exception" not in self.nb.cells[cell_index].metadata.get(
+            "tags", []
+        )
         cell.seconds = time.monotonic() - (cell.started or 0.0)
 
-    def save(self, name: str) -> tuple[Path, Path]:
+    def save(self) -> tuple[Path, Path]:
         """Write the notebook as far as it has run, and a web page of it; return both paths."""
         from nbconvert import HTMLExporter  # slow to import, and not needed before the end
 
         _drop_widgets(self.nb)
-        notebook, page = self.work / f"{name}.ipynb", self.work / f"{name}.html"
+        notebook, page = self.work / f"{self.name}.ipynb", self.work / f"{self.name}.html"
         nbformat.write(self.nb, notebook)  # type: ignore[no-untyped-call]
         # No scripts from elsewhere: the page is the same without a network.
         exporter = HTMLExporter(  # type: ignore[no-untyped-call]

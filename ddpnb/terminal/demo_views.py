@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.rule import Rule
 from rich.text import Text
 
 from ddpnb.execution import Cell, Execution
 from ddpnb.job import Job
 from ddpnb.terminal.follower import Follower, outcome
+from ddpnb.terminal.pane import Pane
 from ddpnb.terminal.panel import Screen, clock, draw_run, numbers, safe_text, state_style
 from ddpnb.terminal.streams import Output
 
@@ -25,30 +25,31 @@ _NEWS_SECONDS = 5.0
 
 
 class View(Protocol):
+    """A way to show a notebook while it runs."""
+
     def __enter__(self) -> Any: ...
 
     def __exit__(self, *_: object) -> None: ...
 
-    def show(self, execution: Execution, followers: list[Follower]) -> None: ...
+    def show(self, execution: Execution, followers: list[Follower]) -> None:
+        """Show what is new."""
 
 
 class LiveDemo:
     """What is over scrolls by; what goes on stands below: the cell, and the ranks of its run."""
 
-    def __init__(self, execution: Execution, console: Console) -> None:
-        self._console = console
-        self._live = Live(
-            console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
-        )
+    def __init__(self, screen: Console) -> None:
+        self._screen = screen
+        self._pane = Pane(screen)
         self._begun = time.monotonic()
         self._told: set[int | Path] = set()
 
     def __enter__(self) -> None:
-        self._live.start()
+        self._pane.__enter__()
 
     def __exit__(self, *_: object) -> None:
-        self._live.update(Text(end=""), refresh=True)
-        self._live.stop()
+        self._pane.draw(Text(end=""))
+        self._pane.__exit__()
 
     def show(self, execution: Execution, followers: list[Follower]) -> None:
         """Say what is over since the last look, and draw what goes on."""
@@ -56,9 +57,9 @@ class LiveDemo:
             if follower.view.state.done and follower.run.path not in self._told:
                 self._told.add(follower.run.path)
                 said = outcome(Job(follower.run).peek())
-                self._console.print(
+                self._pane.print(
                     Text.assemble(
-                        "     run ",
+                        "        run ",
                         f"{short_name(follower)}: {_ranks(follower)} ",
                         (said, state_style(follower.view.state.value)),
                     )
@@ -66,8 +67,9 @@ class LiveDemo:
         for cell in execution.cells:
             if cell.seconds is not None and cell.number not in self._told:
                 self._told.add(cell.number)
-                self._console.print(_cell_line(cell, len(execution.cells)), no_wrap=True)
-        self._live.update(self._panel(execution, followers), refresh=True)
+                line = _cell_line(cell, len(execution.cells))
+                self._pane.print(line, whole=False)
+        self._pane.draw(self._panel(execution, followers))
 
     def _panel(self, execution: Execution, followers: list[Follower]) -> RenderableType:
         cell, elapsed = execution.current, clock(time.monotonic() - self._begun)
@@ -82,7 +84,7 @@ class LiveDemo:
                 draw_run(
                     follower.view,
                     title=f"run {short_name(follower)}",
-                    screen=Screen.of(self._console),
+                    screen=Screen.of(self._screen),
                     unfinished=follower.unfinished,
                     notes=[],
                 )
@@ -123,7 +125,8 @@ class PlainDemo:
 
 def _cell_line(cell: Cell, count: int) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
-    text.append(f"{cell.number:>2}/{count} ", style="green")
+    sign, style = ("✗", "bold red") if cell.failed else ("✓", "green")
+    text.append(f"{sign} {cell.number:>2}/{count} ", style=style)
     return text.append(f"{cell.seconds or 0:5.1f} s  ", style="dim").append(_words(cell))
 
 

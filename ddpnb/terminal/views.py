@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from typing import Protocol, Self, TextIO
 
 from rich.console import Console
-from rich.live import Live
 from rich.text import Text
 
 from ddpnb.job import Job
 from ddpnb.records import Event, LogLine, RunResult
 from ddpnb.tail import plain_text
 from ddpnb.terminal.follower import Follower, outcome
+from ddpnb.terminal.pane import Pane
 from ddpnb.terminal.panel import Screen, clock, draw_run, numbers, safe_text, state_style
 from ddpnb.terminal.streams import Interrupts, Output
 
@@ -121,22 +121,20 @@ class LiveView:
 
     interval = 0.2
 
-    def __init__(self, job: Job, console: Console) -> None:
+    def __init__(self, job: Job, screen: Console) -> None:
         self.max_bytes = max(1 << 10, _LIVE_BYTES // (2 * job.spec.world_size))
         self._job = job
-        self._console = console
-        self._live = Live(
-            console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
-        )
+        self._screen = screen
+        self._pane = Pane(screen)
         self._begun = time.monotonic()
         self._said = ""
 
     def __enter__(self) -> Self:
-        self._live.start()
+        self._pane.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._live.stop()
+        self._pane.__exit__()
 
     def show(self, follower: Follower, records: Sequence[LogLine | Event]) -> None:
         """Print the new lines above the panel, and draw the panel again."""
@@ -145,8 +143,7 @@ class LiveView:
         logged = [record for record in records if isinstance(record, LogLine)]
         lines = [_log_text(line.rank, line.text) for line in logged if line.rank is not None]
         if lines:
-            # The terminal wraps long lines itself, and then copies them whole.
-            self._console.print(Text("\n").join(lines), soft_wrap=True)
+            self._pane.print(Text("\n").join(lines))
         spec = self._job.spec
         title = f"{safe_text(spec.target)}  {clock(time.monotonic() - self._begun)}"
         done = follower.view.state.done
@@ -155,11 +152,11 @@ class LiveView:
         panel = draw_run(
             follower.view,
             title=title,
-            screen=Screen.of(self._console),
+            screen=Screen.of(self._screen),
             unfinished=follower.unfinished,
             notes=notes,
         )
-        self._live.update(panel, refresh=True)
+        self._pane.draw(panel)
 
     def say(self, text: str) -> None:
         """Say it at the foot of the panel."""
@@ -167,10 +164,10 @@ class LiveView:
 
     def end(self, result: RunResult) -> None:
         """Leave the panel where it is; below it, how the run ended and where its files are."""
-        self._live.stop()
+        self._pane.__exit__()
         said = Text(outcome(result), style=state_style(result.state.value))
         folder = safe_text(str(self._job.folder))
-        self._console.print(said.append(f"; run folder {folder}", style="default"), soft_wrap=True)
+        self._pane.print(said.append(f"; run folder {folder}", style="default"))
 
 
 def _log_text(rank: int, text: str) -> Text:

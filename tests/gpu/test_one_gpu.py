@@ -1,4 +1,4 @@
-"""What needs a real GPU, at the size of one: NCCL in a world of one rank, and who may see the GPU."""
+"""What needs a real GPU: NCCL in a world of one rank, and who may see the GPU."""
 
 import pytest
 

@@ -122,10 +122,11 @@ def on_launch(tell: Callable[[Job], Any]) -> None:
 
 def _run_folders() -> list[Path]:
     try:
-        folders = [path for path in runs_folder().iterdir() if (path / "run.json").exists()]
+        found = [RunDir(path) for path in runs_folder().iterdir()]
     except FileNotFoundError:
         return []
-    return sorted(folders, key=lambda path: (path.stat().st_ctime_ns, path.name))
+    found = [run for run in found if run.run.exists()]
+    return [run.path for run in sorted(found, key=lambda run: run.run.stat().st_mtime_ns)]
 
 
 def _refuse_taken_port(command: Command) -> None:

@@ -141,6 +141,7 @@ class RunDir:
             gpus: what is known of each GPU in `spec.gpus`, for people: index, name, uuid.
         """
         folder = self.path.parent
+        me = ProcessId.of(os.getpid())
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             if folder.parent.name == ".ddpnb":
@@ -161,6 +162,7 @@ class RunDir:
                     "spec": spec.to_json(),
                     "launcher": dict(launcher),
                     "owner": None if owner is None else owner.to_json(),
+                    "launched_by": None if me is None else me.to_json(),
                     "after": list(after),
                     "gpus": [dict(gpu) for gpu in gpus],
                 },
@@ -208,7 +210,7 @@ class RunDir:
         if ended is None:
             processes = read_json(self.processes)
             if processes is None:
-                return JobState.PENDING, None
+                return self._state_before_the_supervisor()
             if any(
                 ProcessId.from_json(processes[name]).is_alive() for name in ("keeper", "supervisor")
             ):
@@ -223,6 +225,13 @@ class RunDir:
             failed = str(reason).startswith(REASONS_OF_FAILURE)
             return (JobState.FAILED if failed else JobState.STOPPED), reason
         return (JobState.SUCCEEDED if ended.get("returncode") == 0 else JobState.FAILED), None
+
+    def _state_before_the_supervisor(self) -> tuple[JobState, str | None]:
+        """Tell a launch that is under way from one that was broken off."""
+        launching = self.read_run().get("launched_by")
+        if launching is not None and not ProcessId.from_json(launching).is_alive():
+            return JobState.LOST, "the launch was broken off"
+        return JobState.PENDING, None
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -65,6 +65,8 @@ class LineReader:
         """
         lines: list[LogLine] = []
         try:
+            if self.path.stat().st_size == self.position:
+                return []
             with self.path.open("rb") as file:
                 size = file.seek(0, 2)
                 if max_bytes is not None and size - self.position > max_bytes:
@@ -144,8 +146,11 @@ class Tail:
 
     def _read_events(self, rank: int) -> list[Event]:
         position = self._events.get(rank, 0)
+        path = self._run.rank(rank).events
         try:
-            with self._run.rank(rank).events.open("rb") as file:
+            if path.stat().st_size == position:
+                return []
+            with path.open("rb") as file:
                 file.seek(position)
                 data = file.read()
         except FileNotFoundError:

@@ -68,8 +68,11 @@ class Watch:
 
     def _read_starts(self, rank: int) -> None:
         position = self._events_read.get(rank, 0)
+        path = self._run.rank(rank).events
         try:
-            with self._run.rank(rank).events.open("rb") as file:
+            if path.stat().st_size == position:
+                return  # with hundreds of ranks, opening each file at each look would cost a core
+            with path.open("rb") as file:
                 file.seek(position)
                 text = file.read()
         except FileNotFoundError:

@@ -208,7 +208,7 @@ def load_script(rank: Rank, name: str) -> types.ModuleType:
     path = str(rank.spec.script)
     source = rank.snapshot.read_bytes()
     sys.argv = [path, *rank.spec.args]
-    sys.path.insert(0, str(rank.spec.script.parent))
+    sys.path.insert(0, str(rank.spec.script.resolve().parent))  # symlinks followed, as Python does
     module = types.ModuleType(name)
     module.__dict__.update(
         __file__=path,

@@ -102,6 +102,12 @@ def test_state_is_pending_before_the_supervisor_has_said_who_it_is(run):
     assert run.state()[0] is JobState.PENDING
 
 
+def test_state_is_lost_when_the_launching_process_died_before_the_supervisor_began(run):
+    write_json(run.run, read_json(run.run) | {"launched_by": GONE.to_json()})
+
+    assert run.state() == (JobState.LOST, "the launch was broken off")
+
+
 def test_write_json_leaves_no_temporary_file_and_keeps_odd_text(tmp_path):
     write_json(tmp_path / "a.json", {"text": "\udcff перплексия"})
 

@@ -153,7 +153,7 @@ class NotebookPage:
         self.page.screenshot(path=SCREENSHOTS / f"{name}.png")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def lab(session_place: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     require("browser", importlib.util.find_spec("jupyterlab"), "jupyterlab is not installed")
     lab = Lab(tmp_path_factory.mktemp("lab"))
@@ -161,7 +161,7 @@ def lab(session_place: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     lab.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser(session_place: None) -> Iterator[Any]:
     program = chromium()
     require("browser", program, "there is no Chromium on PATH, and CHROMIUM names none")

@@ -1,9 +1,11 @@
 """Nothing is left behind, and the state tells the truth, whoever is killed."""
 
+import asyncio
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
@@ -192,22 +194,19 @@ def test_an_interrupted_wait_stops_the_job_and_says_so(caplog):
 
 
 def test_a_cancelled_await_stops_the_job():
-    import asyncio
-
     job = launched(SLEEP, nproc_per_node=1, launcher=ddpnb.Python())
 
     async def wait_a_little():
-        await asyncio.wait_for(asyncio.ensure_future(_await(job)), 0.2)
+        await asyncio.wait_for(outcome(job), 0.2)
 
-    with pytest.raises(TimeoutError):
-        asyncio.run(wait_a_little())
+    async def outcome(job):
+        return await job
+
+    with ThreadPoolExecutor(1) as pool, pytest.raises(TimeoutError):
+        pool.submit(asyncio.run, wait_a_little()).result(DEADLINE)
 
     wait_until(lambda: job.done)
     assert job.state is JobState.STOPPED
-
-
-async def _await(job):
-    return await job
 
 
 def test_a_rank_is_armed_to_die_with_its_parent():

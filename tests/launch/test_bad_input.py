@@ -74,9 +74,9 @@ def test_a_port_that_is_taken_is_refused_at_once(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("folder", ["a b", "a'; echo x; '", "données ✅", "$HOME `id`", "%s {x}"])
-def test_a_notebook_folder_may_have_any_name(tmp_path, monkeypatch, folder):
-    (tmp_path / folder).mkdir()
+def test_a_notebook_folder_may_have_any_name(tmp_path, monkeypatch):
+    folder = "a b/it's; echo x; '/données ✅/$HOME `id` $$/%s {x}\n"
+    (tmp_path / folder).mkdir(parents=True)
     monkeypatch.chdir(tmp_path / folder)
     monkeypatch.delenv("DDPNB_RUNS")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import shutil
 import subprocess
@@ -19,6 +20,8 @@ from ddpnb.process import ProcessId
 from ddpnb.rundir import RunDir, runs_folder
 
 __all__ = ["attach", "dryrun", "launch", "on_launch", "runs"]
+
+logger = logging.getLogger(__name__)
 
 _listeners: list[Callable[[Job], Any]] = []
 _launched: list[RunDir] = []
@@ -59,7 +62,6 @@ def launch(
     """
     planned = plan(target, args, **options)
     _refuse_taken_port(planned.command)
-    _write_script(planned)
     run = planned.run
     run.create(
         planned.spec,
@@ -70,7 +72,12 @@ def launch(
         after=_holders(planned),
         gpus=[vars(gpu) for gpu in planned.gpus],
     )
-    _start_supervisor(run)
+    try:
+        _write_script(planned)
+        _start_supervisor(run)
+    except BaseException:  # also the stop button: no rank may run that nobody holds a handle of
+        _break_off(run)
+        raise
     _launched.append(run)
     job = Job(run)
     for tell in _listeners:
@@ -87,7 +94,7 @@ def dryrun(
 
 def _show_options(function: Callable[..., Any]) -> None:
     """Have help() and the notebook's `?` show the options, which are spelled once, in `plan`."""
-    _, _, *options = inspect.signature(plan).parameters.values()
+    _, _, *options = (p for p in inspect.signature(plan).parameters.values() if p.name != "text")
     target, args, _ = inspect.signature(function).parameters.values()
     returns = inspect.signature(function).return_annotation
     signature = inspect.Signature([target, args, *options], return_annotation=returns)
@@ -101,17 +108,17 @@ for _function in (launch, dryrun):
 def attach(run: str | Path | None = None) -> Job:
     """Return the Job of a run, by its id or folder; None: the newest one."""
     if run is None:
-        folders = _run_folders()
-        if not folders:
+        found = _readable_runs()
+        if not found:
             raise RunDirError(f"there are no runs in {runs_folder()}")
-        return Job(RunDir.open(folders[-1]))
+        return Job(found[-1])
     path = Path(run)
     return Job(RunDir.open(path if path.is_dir() else runs_folder() / path))
 
 
 def runs() -> list[Job]:
     """Return the Jobs of all runs in the runs folder, oldest first."""
-    return [Job(RunDir.open(folder)) for folder in _run_folders()]
+    return [Job(run) for run in _readable_runs()]
 
 
 def on_launch(tell: Callable[[Job], Any]) -> None:
@@ -120,13 +127,17 @@ def on_launch(tell: Callable[[Job], Any]) -> None:
         _listeners.append(tell)
 
 
-def _run_folders() -> list[Path]:
-    try:
-        found = [RunDir(path) for path in runs_folder().iterdir()]
-    except FileNotFoundError:
-        return []
-    found = [run for run in found if run.run.exists()]
-    return [run.path for run in sorted(found, key=lambda run: run.run.stat().st_mtime_ns)]
+def _readable_runs() -> list[RunDir]:
+    """Return the runs in the runs folder, oldest first, without those of another version."""
+    found: list[tuple[float, RunDir]] = []
+    for path in runs_folder().iterdir() if runs_folder().is_dir() else ():
+        try:
+            run = RunDir.open(path)
+            found.append((float(run.read_run()["created"]), run))
+        except RunDirError as error:
+            if (path / "run.json").exists():
+                logger.warning("passing over %s: %s", path.name, error)
+    return [run for _, run in sorted(found, key=lambda item: (item[0], item[1].run_id))]
 
 
 def _refuse_taken_port(command: Command) -> None:
@@ -163,6 +174,14 @@ def _held(spec: Mapping[str, Any], launcher: str) -> set[str]:
     return set(spec["gpus"] if launcher == "python" else spec["gpus"][: spec["nproc_per_node"]])
 
 
+def _break_off(run: RunDir) -> None:
+    """End what a launch has begun; keep its folder only where there is something to read in it."""
+    if run.processes.exists():
+        Job(run).kill()
+    else:
+        shutil.rmtree(run.path, ignore_errors=True)
+
+
 def _start_supervisor(run: RunDir) -> None:
     """Start the keeper of the run and return when it has written down who it is."""
     log = os.open(run.launcher_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -180,5 +199,4 @@ def _start_supervisor(run: RunDir) -> None:
         os.close(log)
     if done.returncode != 0:
         said = run.launcher_log.read_text(errors="replace").strip()
-        shutil.rmtree(run.path, ignore_errors=True)
         raise LaunchError(f"the supervisor could not start (exit code {done.returncode}):\n{said}")

@@ -108,5 +108,5 @@ def _check(
 def _literal(word: str) -> Any:
     try:
         return ast.literal_eval(word)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return word

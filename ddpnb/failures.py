@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Any
 from ddpnb.records import Exit, RankFailure
 from ddpnb.rundir import RunDir, read_json
 from ddpnb.spec import LaunchSpec
-from ddpnb.tail import shown_text
+from ddpnb.tail import plain_text, shown_text
 
 __all__ = ["describe", "read_exits", "read_failures"]
 
@@ -100,7 +101,14 @@ def _failure(
             failure = replace(failure, traceback=stderr)
     elif code is not None and code > 0:
         failure = replace(failure, traceback=stderr)
-    return replace(failure, hint=failure.hint or _hint(failure, stderr, spec))
+    clean = replace(
+        failure,
+        type=_shown(failure.type),
+        message=_shown(failure.message),
+        traceback=_shown(failure.traceback),
+    )
+    stopped = (read_json(run.exit) or {}).get("reason") is not None
+    return replace(clean, hint=failure.hint or _hint(clean, spec, stopped=stopped))
 
 
 def _launcher_failure(run: RunDir) -> list[RankFailure]:
@@ -137,7 +145,13 @@ def _cause_in(stderr: str, failure: RankFailure) -> RankFailure:
     )
 
 
-def _hint(failure: RankFailure, stderr: str, spec: LaunchSpec) -> str:
+def _shown(text: str) -> str:
+    """Return a rank's text without what would act on a terminal; its lines stay."""
+    data = text.encode("utf-8", "backslashreplace")
+    return "\n".join(plain_text(shown_text(line)) for line in data.split(b"\n"))
+
+
+def _hint(failure: RankFailure, spec: LaunchSpec, *, stopped: bool) -> str:
     """Return what usually helps, for failures that everybody meets once."""
     text = f"{failure.message}\n{failure.traceback}"
     if "bootstrapping phase" in text:
@@ -153,14 +167,15 @@ def _hint(failure: RankFailure, stderr: str, spec: LaunchSpec) -> str:
             f"{spec.script.name} uses a relative import, so it must be run as a module:"
             f" `-m {module}` from the folder {folder}"
         )
-    if failure.type == "UnicodeEncodeError":
+    chosen = spec.env.get("PYTHONIOENCODING") or os.environ.get("PYTHONIOENCODING")
+    if failure.type == "UnicodeEncodeError" and chosen:
         return (
-            "the output's encoding was chosen by PYTHONIOENCODING and cannot show this text; take"
-            " the variable away, or set it to utf-8"
+            f"the output's encoding was chosen by PYTHONIOENCODING={chosen} and cannot show this"
+            " text; take the variable away, or set it to utf-8"
         )
     if "EADDRINUSE" in text or "Address already in use" in text:
         return "another process has the port; leave the port out, and a free one is taken"
-    if failure.signal == "SIGKILL":
+    if failure.signal == "SIGKILL" and not stopped:
         return (
             "nobody here sent this signal; most often the machine ran out of memory (see `dmesg`)"
         )

@@ -92,6 +92,8 @@ class Job:
         Args:
             wait: False returns at once, as a button's callback must.
         """
+        while not self.run.processes.exists() and not self.done:
+            time.sleep(_POLL_SECONDS)  # another process is just launching it
         self._order(signal.SIGTERM)
         while wait and not self.done:
             time.sleep(_POLL_SECONDS)

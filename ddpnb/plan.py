@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import inspect
 import os
@@ -66,9 +67,14 @@ def plan(
     timeout: float | None = None,
     grace: float = 5.0,
     detach: bool = False,
+    text: bytes | None = None,
     **arguments: Any,
 ) -> Plan:
-    """Resolve and check everything that was asked for; `launch` documents the parameters."""
+    """Resolve and check everything that was asked for; `launch` documents the parameters.
+
+    Args:
+        text: what the script will hold, when it is not written yet.
+    """
     given = locals()
     chosen = [key for key, default in (plan.__kwdefaults__ or {}).items() if given[key] != default]
     mechanism: Launcher = Torchrun() if launcher is None else launcher
@@ -83,7 +89,7 @@ def plan(
         source, mechanism = _from_function(target, args, arguments, mechanism, folder, chosen)
     else:
         _refuse_unknown(arguments)
-        source = _from_words(target, module, args, folder)
+        source = _from_words(target, module, args, folder, text)
     environ = clean_environment(os.environ) | dict(env or {})
     devices = resolve(
         nproc_per_node, device, gpus, environ, ranks_own_gpus=not isinstance(mechanism, Python)
@@ -120,10 +126,12 @@ def plan(
 def option_names() -> set[str]:
     """Return the options of `launch`, to which a function's own arguments must not be equal."""
     parameters = inspect.signature(plan).parameters.values()
-    return {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+    return {p.name for p in parameters if p.kind is p.KEYWORD_ONLY} - {"text"}
 
 
-def _from_words(target: object, module: str | None, args: Sequence[Any], folder: Path) -> Source:
+def _from_words(
+    target: object, module: str | None, args: Sequence[Any], folder: Path, text: bytes | None
+) -> Source:
     words = tuple(_word(arg) for arg in args)
     if module is not None:
         if target is not None:
@@ -135,7 +143,7 @@ def _from_words(target: object, module: str | None, args: Sequence[Any], folder:
     if target is None:
         raise SpecError("nothing to launch; give a script, a module or a function")
     path = (folder / Path(_word(target)).expanduser()).absolute()
-    return Source(name=path.stem, path=path, args=words, text=_read(path))
+    return Source(name=path.stem, path=path, args=words, text=_read(path) if text is None else text)
 
 
 def _read(path: Path) -> bytes:
@@ -203,18 +211,32 @@ def _from_function(
         before_line=_line_of_the_call(function),
         file_name=path.name,
     ).encode()
-    if path.exists() and not path.read_bytes().startswith(HEADER_PREFIX.encode()):
+    if path.is_dir() or (path.exists() and not _read(path).startswith(HEADER_PREFIX.encode())):
         raise SpecError(
             f"{path} is in the way: ddpnb did not write it; rename it, or rename {name}()"
         )
     words: tuple[str, ...] = ()
     if isinstance(launcher, Spawn):
         launcher = replace(launcher, function=name)
-        words = (
-            *(repr(a) for a in args),
-            *(f"{key}={value!r}" for key, value in arguments.items()),
-        )
+        words = tuple(_as_literal(name, value) for value in args)
+        words += tuple(f"{key}={_as_literal(name, value)}" for key, value in arguments.items())
     return Source(name=name, path=path, args=words, text=text, generated=True), launcher
+
+
+def _as_literal(function: str, value: Any) -> str:
+    """Return a value as the word from which a spawned rank reads the very same value."""
+    word = repr(value)
+    try:
+        same = type(ast.literal_eval(word)) is type(value) and ast.literal_eval(word) == value
+    except (ValueError, SyntaxError, TypeError):
+        same = False
+    if not same:
+        raise SpecError(
+            f"{function}() is given {word[:80]}, which cannot stand on a command line, as the"
+            " launcher spawn needs it; pass plain numbers, texts and containers of them, or use"
+            " Torchrun()"
+        )
+    return word
 
 
 def _line_of_the_call(function: Callable[..., Any]) -> int | None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import enum
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -20,6 +21,7 @@ __all__ = [
     "RunResult",
     "Stream",
     "Worker",
+    "parse_events",
 ]
 
 Stream = Literal["stdout", "stderr", "launcher"]
@@ -128,6 +130,26 @@ class Event:
             step=data.get("step"),
             data=data.get("data") or {},
         )
+
+
+def parse_events(data: bytes) -> list[Event]:
+    """Return the events in the finished lines of an events file.
+
+    A full disk or a kill can leave half a line, on which the next attempt's first event follows:
+    the half is passed over, the event behind it is not.
+    """
+    events = []
+    for line in data[: data.rfind(b"\n") + 1].splitlines():
+        for begin in {0, max(0, line.rfind(_EVENT_BEGINS))}:
+            try:
+                events.append(Event.from_json(json.loads(line[begin:])))
+                break
+            except (ValueError, KeyError, TypeError):
+                continue
+    return events
+
+
+_EVENT_BEGINS = b'{"rank"'  # the first field of an Event
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 
 from ddpnb.errors import RunDirError
 from ddpnb.process import ProcessId
-from ddpnb.records import Event, JobState
+from ddpnb.records import Event, JobState, parse_events
 from ddpnb.spec import LaunchSpec
 
 __all__ = [
@@ -72,12 +73,10 @@ class RankDir:
     def read_events(self) -> Iterator[Event]:
         """Yield the complete events written so far."""
         try:
-            with self.events.open("rb") as file:
-                for line in file:
-                    if line.endswith(b"\n"):
-                        yield Event.from_json(json.loads(line))
+            data = self.events.read_bytes()
         except FileNotFoundError:
             return
+        yield from parse_events(data)
 
 
 class RunDir:
@@ -168,6 +167,7 @@ class RunDir:
                 },
             )
         except OSError as error:
+            shutil.rmtree(self.path, ignore_errors=True)
             raise RunDirError(
                 f"cannot write the run folder {self.path}: {error.strerror};"
                 " set DDPNB_RUNS to a folder that you can write"
@@ -225,6 +225,13 @@ class RunDir:
             failed = str(reason).startswith(REASONS_OF_FAILURE)
             return (JobState.FAILED if failed else JobState.STOPPED), reason
         return (JobState.SUCCEEDED if ended.get("returncode") == 0 else JobState.FAILED), None
+
+    def is_over(self) -> bool:
+        """Return whether nothing of the run can be alive: it has ended, or its folder is gone."""
+        try:
+            return self.state()[0].done
+        except RunDirError:
+            return not self.run.exists()
 
     def _state_before_the_supervisor(self) -> tuple[JobState, str | None]:
         """Tell a launch that is under way from one that was broken off."""

@@ -19,6 +19,12 @@ Device = Literal["cpu", "cuda"]
 # machine down.
 MAX_RANKS_PER_CORE = 32
 
+LAUNCHERS_OWN = frozenset(
+    "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT DDPNB_RUN"
+    " DDPNB_MASTER_PORT".split()
+)
+"""Variables that no user can set from outside: each rank is given its own."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchSpec:
@@ -145,5 +151,10 @@ def _check_env(env: Mapping[str, str]) -> None:
     for key, value in env.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise SpecError(f"env has {key!r}: {value!r}; names and values must be strings")
+        if key in LAUNCHERS_OWN:
+            raise SpecError(
+                f"env sets {key}, which the launcher sets for each rank; use nproc_per_node,"
+                " master_port=, or a script that sets it itself"
+            )
         if not key or "=" in key or "\0" in key + value:
             raise SpecError(f"env has {key!r}: {value!r}, which no process can be given")

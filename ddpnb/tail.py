@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from ddpnb.records import Event, LogLine, Stream
+from ddpnb.records import Event, LogLine, Stream, parse_events
 from ddpnb.rundir import RunDir
 
 __all__ = ["LineReader", "Tail", "follow", "plain_text", "read_lines", "shown_text"]
@@ -41,7 +41,7 @@ def shown_text(raw: bytes) -> str:
 
 def plain_text(text: str) -> str:
     """Return a line's text without its colours."""
-    return _ESCAPE.sub("", text).replace("\x1b", "")
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", _ESCAPE.sub("", text))
 
 
 class LineReader:
@@ -55,6 +55,7 @@ class LineReader:
         """Bytes of the file that have been taken."""
         self._rest = b""  # an unfinished last line
         self._rest_offset = 0
+        self._dropped = 0  # bytes of the unfinished line that were overwritten and forgotten
 
     def read(self, max_bytes: int | None = None) -> list[LogLine]:
         """Return the lines finished since the last call.
@@ -81,11 +82,19 @@ class LineReader:
         *finished, rest = data.split(b"\n")
         for raw in finished:
             lines.append(self._line(raw, offset))
-            offset += len(raw) + 1
+            offset += self._dropped + len(raw) + 1
+            self._dropped = 0
         self._rest, self._rest_offset = rest, offset
-        if len(rest) > _CHUNK_BYTES and b"\r" in rest:
-            self._rest = rest[rest.rindex(b"\r") :]  # a progress bar that has never ended its line
+        if len(rest) > _CHUNK_BYTES:
+            self._forget_overwritten()
         return lines
+
+    def _forget_overwritten(self) -> None:
+        """Keep the last state only of a progress bar that has not ended its line for a MiB."""
+        last = self._rest.rstrip(b"\r").rfind(b"\r")
+        if last > 0:
+            self._dropped += last
+            self._rest = self._rest[last:]
 
     def unfinished(self) -> LogLine | None:
         """Return the last line as far as it has been written, e.g. a progress bar on its way."""
@@ -107,7 +116,7 @@ class LineReader:
         skipped += tail.endswith(b"\n")
         begin = self._rest_offset
         self.position = file.tell()
-        self._rest, self._rest_offset = b"", self.position
+        self._rest, self._rest_offset, self._dropped = b"", self.position, 0
         text = f"… {skipped:,} lines are passed over here; {self.path.name} has them"
         return LogLine(rank=self.rank, stream=self.stream, text=text, offset=begin)
 
@@ -155,9 +164,8 @@ class Tail:
                 data = file.read()
         except FileNotFoundError:
             return []
-        whole = data[: data.rfind(b"\n") + 1]
-        self._events[rank] = position + len(whole)
-        return [Event.from_json(json.loads(line)) for line in whole.splitlines()]
+        self._events[rank] = position + data.rfind(b"\n") + 1
+        return parse_events(data)
 
 
 def follow(run: RunDir, *, interval: float = 0.1) -> Iterator[list[LogLine | Event]]:

@@ -21,7 +21,8 @@ _LEFT_OVER = frozenset(
     " NODE_RANK ROLE_RANK ROLE_NAME ROLE_WORLD_SIZE MASTER_ADDR MASTER_PORT"
     " DDPNB_RUN DDPNB_MASTER_PORT".split()
 )
-_LEFT_OVER_PREFIXES = ("TORCHELASTIC_", "SLURM_", "PMI_", "PMIX_", "OMPI_COMM_WORLD_", "JPY_")
+# PET_*: what torchrun takes its own options from, as Kubeflow's pods have them.
+_LEFT_OVER_PREFIXES = tuple("TORCHELASTIC_ PET_ SLURM_ PMI_ PMIX_ OMPI_COMM_WORLD_ JPY_".split())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,18 +119,21 @@ def rank_environment(spec: LaunchSpec, run: RunDir, environ: Mapping[str, str]) 
         env["CUDA_VISIBLE_DEVICES"] = ""
     elif spec.gpus:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(spec.gpus)
-        if "CUDA_DEVICE_ORDER" not in environ:
-            env["CUDA_DEVICE_ORDER"] = (
-                "PCI_BUS_ID"  # nvidia-smi's order, so that the numbers mean the same GPU
-            )
+        env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # nvidia-smi's: its numbers are the ones meant
     return env | dict(spec.env)
 
 
 def plain_line(argv: Sequence[str], spec: LaunchSpec) -> str:
-    """Return one shell line that does the same without ddpnb."""
+    """Return one shell line that does the same without ddpnb.
+
+    It is shown in notebooks, which people publish: the user's own variables appear by name only.
+    """
     settings = {"OMP_NUM_THREADS": str(spec.threads)}
-    if spec.device == "cuda" and spec.gpus:
-        settings["CUDA_VISIBLE_DEVICES"] = ",".join(spec.gpus)
-    settings |= spec.env
-    words = [f"{key}={shlex.quote(value)}" for key, value in settings.items()]
-    return " ".join([*words, shlex.join(argv)])
+    if spec.device == "cpu":
+        settings["CUDA_VISIBLE_DEVICES"] = ""
+    elif spec.gpus:
+        settings |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(spec.gpus)}
+    words = [f"{key}={value}" for key, value in settings.items() if key not in spec.env]
+    words += [f'{key}="${key}"' for key in spec.env]
+    folder = f"cd {shlex.quote(str(spec.cwd))} && " if spec.module else ""
+    return folder + " ".join([*words, shlex.join(argv)])

@@ -87,6 +87,8 @@ def resolve(
     """
     if device not in ("auto", "cpu", "cuda"):
         raise DeviceError(f"device is {device!r}; it must be auto, cpu or cuda")
+    if isinstance(gpus, (str, int)):
+        raise DeviceError(f"gpus is {gpus!r}; give a list of numbers, e.g. [2, 3]")
     if device == "cpu":
         if gpus:
             raise DeviceError(f"gpus is {list(gpus)}, but device is cpu; leave one of them out")
@@ -144,7 +146,7 @@ def _choose(entry: int | str, visible: list[Gpu], environ: Mapping[str, str]) ->
 
 
 def _find(gpus: Sequence[Gpu], entry: str) -> Gpu | None:
-    if entry.isdigit():
+    if entry.isdecimal():
         return next((gpu for gpu in gpus if gpu.index == int(entry) and not gpu.mig), None)
     if not entry.startswith(("GPU-", "MIG-")):
         return None

@@ -62,10 +62,12 @@ def keep(run: RunDir, tell: int) -> None:
     status = _wait_for(pid)
     with os.fdopen(report) as pipe:
         text = pipe.read()
-    ended: dict[str, Any] = {"returncode": None, "reason": "supervisor died", "exits": []}
-    if text:
-        ended = json.loads(text)
-    ended["left"] = sweep()
+    left = sweep()
+    try:
+        ended: dict[str, Any] = json.loads(text)
+    except ValueError:  # it was killed before, or while, it could say how the run had ended
+        ended = {"returncode": None, "reason": "supervisor died", "exits": []}
+    ended["left"] = left
     ended.setdefault("ended", time.time())
     write_json(run.exit, ended)
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)

@@ -54,6 +54,7 @@ class Supervisor:
         self.launcher: subprocess.Popen[bytes] | None = None
         self.returncode: int | None = None
         self.started: float | None = None
+        self.started_monotonic = 0.0
         self.reason: str | None = None
         self.stage: str | None = None
         self.next_stage_at = 0.0
@@ -119,35 +120,37 @@ class Supervisor:
             self.launcher.returncode = self.returncode = exitcode
         self.watch.reaped(pid, exitcode)
 
+    def _has_ended(self) -> bool:
+        return self.launcher is not None and self.launcher.returncode is not None
+
     def _is_over(self) -> bool:
-        if self.launcher is None:
-            return self.reason is not None
-        return self.launcher.returncode is not None
+        return self._has_ended() or (self.launcher is None and self.reason is not None)
 
     def _obey(self) -> None:
         for order in self.orders:
             if order == signal.SIGUSR1:
                 self.owner = None
                 self._write_processes()
-            elif self.reason is None:
+            elif self.reason is None and not self._has_ended():
                 self._stop("stopped")
             else:
-                self._kill()
+                self._kill()  # also what lingers after the end, which keeps its own outcome
         self.orders.clear()
 
-    def _check_others(self) -> None:
+    def _check_keeper(self) -> None:
         if self.keeper is not None and not self.keeper.is_alive():
             self._take_over()
-        if self.reason is not None:
+
+    def _check_others(self) -> None:
+        self._check_keeper()
+        if self.reason is not None or self._has_ended():
             return
         if self.owner is not None and not self.owner.is_alive():
             self._stop("owner died")
         timeout = self.spec["timeout"]
-        if (
-            self.started is not None
-            and timeout is not None
-            and time.time() > self.started + timeout
-        ):
+        if self.started is None or timeout is None:
+            return
+        if time.monotonic() > self.started_monotonic + timeout:
             self._stop(f"time limit of {timeout:g} s passed")
 
     def _take_over(self) -> None:
@@ -169,7 +172,7 @@ class Supervisor:
         os._exit(1)
 
     def _may_start(self) -> bool:
-        return all(run.state()[0].done for run in self.after)
+        return all(run.is_over() for run in self.after)
 
     def _start(self) -> None:
         env = dict(os.environ) | self.command["env"]
@@ -191,7 +194,7 @@ class Supervisor:
             self.reason = f"could not start {argv[0]} in {self.command['cwd']}: {error.strerror}"
             self._note(self.reason)
             return
-        self.started = time.time()
+        self.started, self.started_monotonic = time.time(), time.monotonic()
         self._write_processes()
 
     def _stop(self, reason: str) -> None:
@@ -243,6 +246,7 @@ class Supervisor:
                     process.send(signal.SIGTERM)
             self._tick()
             self._obey()
+            self._check_keeper()
 
     def _write_processes(self) -> None:
         launcher = None if self.launcher is None else ProcessId.of(self.launcher.pid)

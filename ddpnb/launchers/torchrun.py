@@ -62,6 +62,7 @@ class Torchrun:
         argv = (
             *python("ddpnb.worker.agent"),
             "--standalone",
+            "--nnodes=1",
             f"--nproc-per-node={spec.nproc_per_node}",
             f"--max-restarts={self.max_restarts}",
             "--local-addr=127.0.0.1",
@@ -71,14 +72,14 @@ class Torchrun:
         )
         return Command(
             argvs=(argv,),
-            env=rank_environment(spec, run, environ)
-            # The ranks' store is opened by rank 0, as scripts written for mp.spawn expect, not by
-            # the agent.
-            | {
+            env={
+                # The ranks' store is opened by rank 0, as scripts written for mp.spawn expect, not
+                # by the agent.
                 "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
                 # The variable, not the flag: older releases know neither, and refuse an unknown
                 # flag.
                 "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(shutdown_timeout),
+                **rank_environment(spec, run, environ),
             },
             cwd=spec.cwd,
             interrupt="launcher",

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ddpnb.process import ProcessId
-from ddpnb.records import Exit
+from ddpnb.records import Exit, parse_events
 from ddpnb.rundir import RunDir, append_json_lines, read_json
 
 __all__ = ["RankProcess", "Watch"]
@@ -77,15 +76,13 @@ class Watch:
                 text = file.read()
         except FileNotFoundError:
             return
-        whole = text[: text.rfind(b"\n") + 1]
-        self._events_read[rank] = position + len(whole)
-        for line in whole.splitlines():
-            if b'"start"' in line:
-                event = json.loads(line)
-                if event["kind"] == "start":
-                    self._add(rank, event["data"])
+        self._events_read[rank] = position + text.rfind(b"\n") + 1
+        if b'"start"' in text:  # parsing every metric of every rank would cost a core
+            for event in parse_events(text):
+                if event.kind == "start":
+                    self._add(rank, event.data)
 
-    def _add(self, rank: int, data: dict[str, Any]) -> None:
+    def _add(self, rank: int, data: Mapping[str, Any]) -> None:
         attempt = int(data["attempt"])
         rank_process = RankProcess(
             rank=rank,

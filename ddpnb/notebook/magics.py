@@ -29,6 +29,7 @@ from ddpnb.errors import SpecError
 from ddpnb.launchers.python import Python
 from ddpnb.launchers.torchrun import Torchrun
 from ddpnb.notebook.cells import check_cell, check_target, script_text, write_cell
+from ddpnb.plan import plan
 
 __all__ = ["DdpMagics", "expand"]
 
@@ -145,7 +146,11 @@ class DdpMagics(Magics):
             return
         _check_job_name(asked.job_name)
         if cell is not None:
-            self._write(cell, _file(asked), f"{magic} {line.strip()}", _also(asked))
+            file = _file(asked)
+            script = self._script(cell, file, f"{magic} {line.strip()}", _also(asked))
+            # Everything that can be refused is, before the file is touched.
+            plan(asked.target, asked.args, text=script, **asked.options)
+            _write(script, file)
         job = launch(asked.target, *asked.args, **asked.options)
         self._shell.push({asked.job_name: job})
 
@@ -157,7 +162,7 @@ class DdpMagics(Magics):
         if len(words) != 1 or words[0].startswith("-"):
             raise SpecError(f"%%ddp_script takes one word, the file to write, not {line.strip()!r}")
         file = Path(words[0]).expanduser()
-        self._write(cell, file, f"%%ddp_script {line.strip()}", "")
+        _write(self._script(cell, file, f"%%ddp_script {line.strip()}", ""), file)
         print(f"Wrote {file}")
 
     def _words(self, line: str) -> list[str]:
@@ -167,13 +172,11 @@ class DdpMagics(Magics):
             )
         return expand(options.parse(line), self._shell.user_ns)
 
-    def _write(self, cell: str, file: Path, magic: str, also: str) -> None:
+    def _script(self, cell: str, file: Path, magic: str, also: str) -> bytes:
         above = self._lines_above(magic)
         check_target(file)
         check_cell(cell, file=file, above=above)
-        script = script_text(cell, header=f"{magic}  (written by ddpnb{also})", above=above)
-        if (kept := write_cell(script, file)) is not None:
-            print(f"{file.name} was not written by a cell; what it held is kept in {kept.name}")
+        return script_text(cell, header=f"{magic}  (written by ddpnb{also})", above=above)
 
     def _lines_above(self, magic: str) -> int:
         """Return the magic's line in its cell; blank lines or a `%%time` may precede it."""
@@ -183,6 +186,11 @@ class DdpMagics(Magics):
             if line.split() == magic.split():
                 return number
         return 1  # called from a program
+
+
+def _write(script: bytes, file: Path) -> None:
+    if (kept := write_cell(script, file)) is not None:
+        print(f"{file.name} was not written by a cell; what it held is kept in {kept.name}")
 
 
 def _check_job_name(name: str) -> None:

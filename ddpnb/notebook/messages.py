@@ -40,7 +40,7 @@ def _places(error: DdpnbError) -> list[str]:
     shell = get_ipython()
     places = []
     for frame in traceback.extract_tb(error.__traceback__):
-        if frame.filename.startswith((*_LIBRARIES, "<frozen")):
+        if frame.filename.startswith((*_LIBRARIES, "<frozen", "<string>")):
             continue
         # A cell's code has the name of a file that does not exist; IPython knows which cell it is.
         label = None if shell is None else shell.compile.format_code_name(frame.filename)

@@ -137,7 +137,7 @@ class Watch:
 
     def _waits_for(self) -> str:
         beside = [RunDir(self._run.path.parent / run_id) for run_id in self._after]
-        holders = [run for run in beside if run.run.exists() and not run.state()[0].done]
+        holders = [run for run in beside if not run.is_over()]
         if not holders:
             return "starting…"
         mine = self._job.spec.gpus

@@ -110,9 +110,12 @@ def _point_streams(files: RankDir) -> dict[str, int]:
     for stream in (sys.stdout, sys.stderr):
         # Line by line: at once in the file, and one write a line where `python -u` makes two.
         # UTF-8 whatever the locale says; an encoding that the user chose is kept.
-        encoding = None if "PYTHONIOENCODING" in os.environ else "utf-8"
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(line_buffering=True, write_through=False, encoding=encoding)
+            stream.reconfigure(line_buffering=True, write_through=False)
+            if "PYTHONIOENCODING" not in os.environ:
+                # What UTF-8 has no letter for, e.g. a file name of other bytes, ends no rank.
+                errors = "backslashreplace" if stream is sys.stderr else "surrogateescape"
+                stream.reconfigure(encoding="utf-8", errors=errors)
     libc = ctypes.CDLL(None)
     if sys.platform == "linux":
         libc.setvbuf(
@@ -135,14 +138,15 @@ def report_failures(rank: Rank, body: Callable[[], Any]) -> None:
             raise  # a process that the script forked fails for itself
         error.__traceback__ = _without_our_frames(error.__traceback__)
         hint = _shadowed_module(rank.spec)
+        if not isinstance(error, KeyboardInterrupt):
+            # First of all: what is printed next may fail, e.g. in the script's own excepthook.
+            _record(rank, error, "".join(traceback.format_exception(error)), hint)
         if sys.excepthook is sys.__excepthook__:
             traceback.print_exception(error)
         else:
             sys.excepthook(type(error), error, error.__traceback__)
         if hint:
             print(f"ddpnb: {hint}", file=sys.stderr)
-        if not isinstance(error, KeyboardInterrupt):
-            _record(rank, error, "".join(traceback.format_exception(error)), hint)
         sys.excepthook = lambda *_: None  # it is printed; let Python end as it always does
         raise
 
@@ -163,7 +167,7 @@ def _record(rank: Rank, error: BaseException, text: str, hint: str = "") -> None
         "attempt": rank.attempt,
         "time": now,
         "type": name,
-        "message": str(error),
+        "message": _message(error),
         "traceback": text,
         "exitcode": exitcode,
         "hint": hint,
@@ -173,6 +177,13 @@ def _record(rank: Rank, error: BaseException, text: str, hint: str = "") -> None
         _tell_torchrun(data)
     except OSError as problem:
         print(f"ddpnb: cannot record this failure: {problem}", file=sys.stderr)
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as problem:  # the script's own __str__: its failure must not hide the first
+        return f"<no message: str() raised {type(problem).__name__}>"
 
 
 def _tell_torchrun(data: dict[str, Any]) -> None:

@@ -69,8 +69,7 @@ def progress(iterable: Iterable[T], *, total: int | None = None, name: str = "")
     if files is None:
         yield from iterable
         return
-    if total is None:
-        total = _length(iterable)
+    total = _length(iterable) if total is None else max(0, int(total))
     n, last_n, last_time = 0, 0, time.monotonic()
     _write_event(files, "progress", None, {"n": 0, "total": total, "name": name})
     try:

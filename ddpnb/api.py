@@ -6,6 +6,7 @@ import inspect
 import logging
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -185,6 +186,8 @@ def _break_off(run: RunDir) -> None:
 def _start_supervisor(run: RunDir) -> None:
     """Start the keeper of the run and return when it has written down who it is."""
     log = os.open(run.launcher_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    # The stop button waits for these moments: it finds no supervisor, or one that can be told.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         done = subprocess.run(
             [*python("ddpnb.launchers.supervise"), str(run.path)],
@@ -197,6 +200,7 @@ def _start_supervisor(run: RunDir) -> None:
         )
     finally:
         os.close(log)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if done.returncode != 0:
         said = run.launcher_log.read_text(errors="replace").strip()
         raise LaunchError(f"the supervisor could not start (exit code {done.returncode}):\n{said}")

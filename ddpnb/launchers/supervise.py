@@ -32,6 +32,7 @@ __all__ = ["main"]
 
 def main() -> None:
     """Fork the keeper and leave as soon as it has written down who it is."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # that of the launching thread is not ours
     run = RunDir(Path(sys.argv[1]))
     ready, tell = os.pipe()
     if os.fork() > 0:

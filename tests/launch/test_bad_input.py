@@ -123,3 +123,33 @@ def test_a_supervisor_that_cannot_start_says_why_and_leaves_nothing(tmp_path, mo
         ddpnb.launch(script(SAY_RANK))
 
     assert list((tmp_path / "runs").iterdir()) == []
+
+
+@pytest.mark.parametrize("value", [float("inf"), object(), {1: float("nan")}])
+def test_a_value_that_a_spawned_rank_would_read_differently_is_refused(value):
+    from tests.launch import cell_functions
+
+    with pytest.raises(SpecError, match=r"greet|word"):
+        ddpnb.launch(cell_functions.greet, word=value, launcher=ddpnb.Spawn())
+
+
+@pytest.mark.parametrize("name", ["RANK", "MASTER_PORT", "DDPNB_RUN"])
+def test_a_variable_that_the_launcher_sets_cannot_be_given(name):
+    with pytest.raises(SpecError, match=f"env sets {name}"):
+        ddpnb.launch(script(SAY_RANK), env={name: "1"})
+
+
+@pytest.mark.parametrize("gpus", ["23", 2])
+def test_gpus_must_be_a_list(gpus):
+    with pytest.raises(SpecError, match="give a list of numbers"):
+        ddpnb.launch(script(SAY_RANK), gpus=gpus)
+
+
+def test_runs_passes_over_a_folder_that_it_cannot_read(tmp_path):
+    job = ddpnb.launch(script("\n"), launcher=ddpnb.Python())
+    job.wait(DEADLINE)
+    for name, text in (("broken", "{"), ("newer", '{"schema": 99}')):
+        (tmp_path / "runs" / name).mkdir()
+        (tmp_path / "runs" / name / "run.json").write_text(text)
+
+    assert [one.run_id for one in ddpnb.runs()] == [job.run_id] == [ddpnb.attach().run_id]

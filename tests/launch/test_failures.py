@@ -149,3 +149,26 @@ def test_a_rank_says_where_it_hangs_when_it_is_asked():
 
     assert start["signals"]["stacks"] == signal.SIGRTMIN + 5
     job.kill()
+
+
+def test_characters_that_utf8_lacks_lose_neither_the_rank_nor_its_error():
+    code = (
+        "import os\nprint(os.fsdecode(b'caf\\xe9.txt'))\n"
+        "raise ValueError('bad \\udcff \\x1b]0;title\\x07 \\x9b2J')\n"
+    )
+
+    job, text, result = failed(code)
+
+    assert job.run.rank(0).stdout.read_bytes() == b"caf\xe9.txt\n"
+    assert result.failures[0].type == "ValueError"
+    assert "\x1b" not in text
+    assert "\x9b" not in text
+
+
+def test_an_error_that_cannot_be_printed_is_known_all_the_same():
+    code = "class Odd(Exception):\n    def __str__(self): raise RuntimeError('no')\nraise Odd\n"
+
+    _, _, result = failed(code)
+
+    assert result.failures[0].type == "__main__.Odd"
+    assert result.failures[0].message == "<no message: str() raised RuntimeError>"

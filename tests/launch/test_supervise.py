@@ -1,9 +1,11 @@
 """Nothing is left behind, and the state tells the truth, whoever is killed."""
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -275,3 +277,59 @@ def test_a_stop_right_after_the_launch_is_a_stop():
     states = [ddpnb.launch("train.py", launcher=ddpnb.Python()).stop() for _ in range(10)]
 
     assert set(states) == {JobState.STOPPED}
+
+
+@pytest.mark.parametrize("after", [0.01, 0.05, 0.1, 0.2])
+def test_a_launch_that_is_interrupted_leaves_no_run_behind(after):
+    script(SLEEP)
+    timer = threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        job = ddpnb.launch("train.py", launcher=ddpnb.Python())
+        while True:
+            time.sleep(0.01)
+    except KeyboardInterrupt:
+        if "job" in locals():
+            job.kill()
+    timer.join()
+
+    assert all(one.done for one in ddpnb.runs())
+
+
+def test_a_keeper_killed_while_helpers_linger_is_noticed():
+    code = (
+        "import signal, subprocess, sys\n"
+        "helper = 'import signal, time; signal.signal(15, lambda *_: None);'\n"
+        "helper += 'print(1, flush=True); time.sleep(600)'\n"
+        "process = subprocess.Popen([sys.executable, '-c', helper], start_new_session=True,\n"
+        "                           stdout=subprocess.PIPE)\n"
+        "process.stdout.readline()\n"
+        "print('up')\n"
+    )
+    job = launched(code, nproc_per_node=1, launcher=ddpnb.Python())
+    processes = pids_of(job)
+
+    ProcessId.from_json(read_json(job.run.processes)["keeper"]).send(signal.SIGKILL)
+
+    assert ended(job, processes)[0] is not JobState.LOST
+
+
+def test_a_run_that_waits_for_one_whose_folder_is_gone_starts(tmp_path):
+    job = launched(SLEEP, nproc_per_node=1, launcher=ddpnb.Python())
+    job.kill()
+    described = read_json(job.run.run)
+    waiting = job.run.propose(tmp_path / "runs", "waiting")
+    waiting.create(
+        job.spec,
+        launcher=described["launcher"],
+        command=read_json(job.run.command) | {"env": {"DDPNB_RUN": str(waiting.path)}},
+        script=b"print('started')",
+        owner=ProcessId.of(os.getpid()),
+        after=["20200101-000000-gone-0000"],
+    )
+
+    subprocess.run(
+        [sys.executable, "-P", "-m", "ddpnb.launchers.supervise", str(waiting.path)], check=True
+    )
+
+    assert ddpnb.attach(waiting.run_id).wait(DEADLINE).state is JobState.SUCCEEDED

@@ -106,3 +106,11 @@ def test_check_refuses_what_the_launcher_cannot_run(launcher, changes, message):
 def test_a_launcher_refuses_impossible_options(build, message):
     with pytest.raises(SpecError, match=message):
         build()
+
+
+def test_the_plain_line_names_the_users_variables_and_not_their_values():
+    command = Torchrun().command(spec(env={"API_TOKEN": "s3cret"}), RUN, {}, TEXT)
+
+    assert 'API_TOKEN="$API_TOKEN"' in command.plain
+    assert "s3cret" not in command.plain
+    assert command.env["API_TOKEN"] == "s3cret"

@@ -198,3 +198,15 @@ def write(root: Path, file: str, code: str) -> None:
     path = root / "ddpnb" / file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(code, encoding="utf-8")
+
+
+def test_the_document_shows_the_same_table():
+    text = (ROOT / "docs" / "how_it_works.md").read_text(encoding="utf-8")
+    shown = {}
+    for line in text.partition("## The house")[2].splitlines():
+        if line[:1].isdigit():
+            rooms = line[1:].partition("      ")[0].split()
+            shown[int(line[0])] = {room.strip("/") for room in rooms}
+
+    there = {path.stem for path in (ROOT / "ddpnb").iterdir()} - {"__main__"}
+    assert shown == {line: set(rooms.split()) & there for line, rooms in TABLE.items()}

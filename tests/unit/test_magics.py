@@ -191,3 +191,14 @@ def test_help_shows_every_option(cell, shell, capfd):
     shown = capfd.readouterr().out
     missing = [o.opts[-1] for o in OPTIONS if o.opts[-1] not in shown]
     assert missing == []
+
+
+@pytest.mark.parametrize("line", ["-n 0 mine.py", "--gpus 7 mine.py", "-n 0 sub/new.py"])
+def test_a_refused_launch_leaves_the_file_alone(shell, tmp_path, line):
+    (tmp_path / "mine.py").write_text("mine = 1\n")
+
+    error = run(shell, f"%%ddp {line}\nprint(1)\n")
+
+    assert isinstance(error, DdpnbError)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.py"]
+    assert (tmp_path / "mine.py").read_text() == "mine = 1\n"

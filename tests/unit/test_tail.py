@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ddpnb.process import ProcessId
-from ddpnb.records import Event, LogLine
+from ddpnb.records import Event, LogLine, parse_events
 from ddpnb.rundir import RunDir
 from ddpnb.spec import LaunchSpec
 from ddpnb.tail import LineReader, Tail, plain_text, read_lines, shown_text
@@ -141,3 +141,28 @@ def test_read_lines_merges_ranks_by_the_timeline(run):
     ]
     assert texts(read_lines(run, [1])) == ["b"]
     assert read_lines(run, "launcher") == []
+
+
+def test_reader_counts_the_bytes_of_a_bar_that_it_has_forgotten(tmp_path):
+    path = tmp_path / "log"
+    bar = b"".join(b"%7d/999\r" % i for i in range(200_000))
+    path.write_bytes(bar)
+    reader = LineReader(path, 0, "stdout")
+    reader.read()
+
+    assert reader.unfinished().text.strip() == "199999/999"
+    with path.open("ab") as file:
+        file.write(b"\nnext\n")
+    assert [(line.text.strip(), line.offset) for line in reader.read()] == [
+        ("199999/999", 0),
+        ("next", len(bar) + 1),
+    ]
+
+
+def test_events_behind_half_a_line_are_read():
+    whole = Event(rank=0, time=1.0, kind="start", data={"pid": 1})
+    line = json.dumps(whole.to_json()).encode()
+
+    found = parse_events(b'{"rank": 0, "ti' + line + b"\nnonsense\n" + line + b"\n" + line[:9])
+
+    assert found == [whole, whole]

@@ -17,6 +17,7 @@ from ddpnb.tail import plain_text, shown_text
 __all__ = ["describe", "read_exits", "read_failures"]
 
 _TAIL_BYTES = 16_384
+_FATAL = "Fatal Python error:"  # faulthandler's stacks follow
 _TRACEBACK = "Traceback (most recent call last):"
 # What a rank raises when mp.spawn's child failed: it says that, and not why.
 _CHILD_FAILED = ("ProcessExitedException", "ProcessRaisedException")
@@ -99,7 +100,7 @@ def _failure(
             failure = _cause_in(stderr, failure)
         if error["type"] == "SystemExit":
             failure = replace(failure, traceback=stderr)
-    elif code is not None and code > 0:
+    elif code is not None and (code > 0 or _FATAL in stderr):
         failure = replace(failure, traceback=stderr)
     clean = replace(
         failure,

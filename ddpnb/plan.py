@@ -82,9 +82,7 @@ def plan(
         raise SpecError(
             f"launcher is {launcher!r}; give Torchrun(), Spawn(function=...) or Python()"
         )
-    folder = Path(cwd or Path.cwd()).expanduser().absolute()
-    if not folder.is_dir():
-        raise SpecError(f"cwd is {folder}, which is no folder")
+    folder = _working_folder(cwd)
     if callable(target):
         source, mechanism = _from_function(target, args, arguments, mechanism, folder, chosen)
     else:
@@ -123,6 +121,16 @@ def plan(
     )
 
 
+def _working_folder(cwd: str | Path | None) -> Path:
+    try:
+        folder = Path(cwd or Path.cwd()).expanduser().absolute()
+    except FileNotFoundError:
+        raise SpecError("the working folder is gone; os.chdir to another, or give cwd=") from None
+    if not folder.is_dir():
+        raise SpecError(f"cwd is {folder}, which is no folder")
+    return folder
+
+
 def option_names() -> set[str]:
     """Return the options of `launch`, to which a function's own arguments must not be equal."""
     parameters = inspect.signature(plan).parameters.values()
@@ -148,6 +156,8 @@ def _from_words(
 
 def _read(path: Path) -> bytes:
     try:
+        if path.is_fifo() or path.is_socket():
+            raise SpecError(f"{path} is no file; name a script")
         text = path.read_bytes()
     except FileNotFoundError:
         near = difflib.get_close_matches(
@@ -232,9 +242,8 @@ def _as_literal(function: str, value: Any) -> str:
         same = False
     if not same:
         raise SpecError(
-            f"{function}() is given {word[:80]}, which cannot stand on a command line, as the"
-            " launcher spawn needs it; pass plain numbers, texts and containers of them, or use"
-            " Torchrun()"
+            f"{function}() is given {word[:80]}, which Spawn cannot hand over; pass plain numbers,"
+            " texts and containers of them, or use Torchrun()"
         )
     return word
 

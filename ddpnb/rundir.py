@@ -183,7 +183,7 @@ class RunDir:
             names = [path.name for path in (self.path / "ranks").iterdir()]
         except FileNotFoundError:
             return []
-        return sorted(int(name) for name in names if name.isdigit())
+        return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
 
     def streams(self) -> Iterator[tuple[str, Path]]:
         """Yield the streams that may exist now, by the names that timeline.jsonl uses."""
@@ -257,11 +257,13 @@ def read_json(path: Path) -> dict[str, Any] | None:
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
     """Write a json file so that a reader sees the old one or the new one, never a part."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    _write(
-        temporary,
-        json.dumps(data, ensure_ascii=False, indent=1).encode("utf-8", "backslashreplace"),
-    )
-    temporary.replace(path)
+    text = json.dumps(data, ensure_ascii=False, indent=1)
+    try:
+        _write(temporary, text.encode("utf-8", "backslashreplace"))
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def append_json_lines(fd: int, lines: Iterable[Mapping[str, Any]]) -> None:

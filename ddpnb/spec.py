@@ -21,7 +21,7 @@ MAX_RANKS_PER_CORE = 32
 
 LAUNCHERS_OWN = frozenset(
     "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT DDPNB_RUN"
-    " DDPNB_MASTER_PORT".split()
+    " DDPNB_MASTER_PORT TORCHELASTIC_RESTART_COUNT".split()
 )
 """Variables that no user can set from outside: each rank is given its own."""
 
@@ -60,6 +60,7 @@ class LaunchSpec:
     """True: the run outlives the kernel that started it."""
 
     def __post_init__(self) -> None:
+        _check_strings("name", (self.name,))
         if (self.script is None) == (self.module is None):
             raise SpecError("give either a script or a module to run, not both and not neither")
         if self.module is not None and not all(
@@ -138,9 +139,7 @@ def _check_seconds(name: str, value: object) -> None:
 def _check_strings(name: str, values: tuple[str, ...]) -> None:
     for value in values:
         if not isinstance(value, str):
-            raise SpecError(
-                f"{name} holds {value!r}; a command line is made of strings: {str(value)!r}"
-            )
+            raise SpecError(f"{name} holds {value!r}; write it as a text: {str(value)!r}")
         if "\0" in value:
             raise SpecError(
                 f"{name} holds {value!r}; a NUL character cannot be passed to a process"

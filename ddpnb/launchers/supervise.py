@@ -29,10 +29,14 @@ from ddpnb.rundir import RunDir, write_json
 
 __all__ = ["main"]
 
+WAITED_FOR = (*ORDERS, signal.SIGCHLD)
+
 
 def main() -> None:
     """Fork the keeper and leave as soon as it has written down who it is."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # that of the launching thread is not ours
+    # What the launching process ignores or blocks is inherited, and would reach the ranks.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     run = RunDir(Path(sys.argv[1]))
     ready, tell = os.pipe()
     if os.fork() > 0:
@@ -47,8 +51,9 @@ def keep(run: RunDir, tell: int) -> None:
     """Be the keeper: outlive the supervisor, sweep what is left, write exit.json."""
     become_subreaper()
     report, say = os.pipe()
-    # An order may come as soon as the supervisor has told who we are; it waits until we listen.
-    signal.pthread_sigmask(signal.SIG_BLOCK, ORDERS)
+    # An order may come as soon as the supervisor has told who we are; it waits until we do. No
+    # handlers: one that comes between Python's last look and a blocking waitpid would be lost.
+    signal.pthread_sigmask(signal.SIG_BLOCK, WAITED_FOR)
     pid = os.fork()
     if pid == 0:
         os.close(report)
@@ -59,8 +64,8 @@ def keep(run: RunDir, tell: int) -> None:
     os.close(tell)
     supervisor = ProcessId.of(pid)
     assert supervisor is not None  # not reaped before we do it
-    _pass_on_orders(supervisor)
-    status = _wait_for(pid)
+    ignore_terminal()
+    status = _wait_for(supervisor)
     with os.fdopen(report) as pipe:
         text = pipe.read()
     left = sweep()
@@ -74,19 +79,16 @@ def keep(run: RunDir, tell: int) -> None:
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
 
 
-def _pass_on_orders(supervisor: ProcessId) -> None:
-    for order in ORDERS:
-        signal.signal(order, lambda received, _: supervisor.send(received))
-    ignore_terminal()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ORDERS)
-
-
-def _wait_for(child: int) -> int:
-    """Reap every orphan that comes here until the child itself has ended; return its status."""
+def _wait_for(supervisor: ProcessId) -> int:
+    """Pass orders on, and reap every orphan, until the supervisor has ended; return its status."""
     while True:
-        pid, status = os.waitpid(-1, 0)
-        if pid == child:
+        pid, status = os.waitpid(-1, os.WNOHANG)  # 0: nobody has ended
+        if pid == supervisor.pid:
             return status
+        if pid == 0:
+            received = signal.sigwait(WAITED_FOR)
+            if received in ORDERS:
+                supervisor.send(received)
 
 
 if __name__ == "__main__":

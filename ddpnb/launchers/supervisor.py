@@ -94,7 +94,7 @@ class Supervisor:
             signal.signal(order, lambda received, _: self.orders.append(received))
         signal.signal(signal.SIGCHLD, lambda *_: None)  # only to wake the loop
         ignore_terminal()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, ORDERS)  # the keeper had blocked them
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the keeper had blocked what it waits for
         for process in (self.owner, self.keeper):
             pidfd = process.open() if process else None
             if pidfd is not None:
@@ -127,7 +127,8 @@ class Supervisor:
         return self._has_ended() or (self.launcher is None and self.reason is not None)
 
     def _obey(self) -> None:
-        for order in self.orders:
+        while self.orders:
+            order = self.orders.pop(0)
             if order == signal.SIGUSR1:
                 self.owner = None
                 self._write_processes()
@@ -135,7 +136,6 @@ class Supervisor:
                 self._stop("stopped")
             else:
                 self._kill()  # also what lingers after the end, which keeps its own outcome
-        self.orders.clear()
 
     def _check_keeper(self) -> None:
         if self.keeper is not None and not self.keeper.is_alive():
@@ -147,6 +147,8 @@ class Supervisor:
             return
         if self.owner is not None and not self.owner.is_alive():
             self._stop("owner died")
+        elif not self.run.run.exists():
+            self._stop("run folder deleted")
         timeout = self.spec["timeout"]
         if self.started is None or timeout is None:
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -58,12 +59,18 @@ class Watch:
             if size != self._sizes.get(name, 0):
                 grown[name] = self._sizes[name] = size
         if grown:
-            append_json_lines(self._timeline, [{"time": round(now, 2), "sizes": grown}])
+            self._date({"time": round(now, 2), "sizes": grown})
         for rank in self._run.ranks():
             self._read_starts(rank)
         for process in self.ranks.values():
             if process.ended is None and process.pidfd is None and not process.process.is_alive():
                 process.ended = now
+
+    def _date(self, tick: dict[str, Any]) -> None:
+        try:
+            append_json_lines(self._timeline, [tick])
+        except OSError as error:  # a full disk costs the lines their dates, and not the run
+            print(f"ddpnb: cannot write the timeline: {error.strerror}", file=sys.stderr)
 
     def _read_starts(self, rank: int) -> None:
         position = self._events_read.get(rank, 0)

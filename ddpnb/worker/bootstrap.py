@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import importlib.machinery
+import io
 import json
 import linecache
 import os
@@ -17,6 +18,7 @@ import runpy
 import signal
 import sys
 import time
+import tokenize
 import traceback
 import types
 from collections.abc import Callable
@@ -131,7 +133,7 @@ def report_failures(rank: Rank, body: Callable[[], Any]) -> None:
         body()
     except SystemExit as error:
         if error.code not in (None, 0) and os.getpid() == pid:
-            _record(rank, error, f"SystemExit: {error.code}\n")
+            _record(rank, error, f"SystemExit: {_message(error)}\n")
         raise
     except BaseException as error:
         if os.getpid() != pid:
@@ -236,7 +238,12 @@ def load_script(rank: Rank, name: str) -> types.ModuleType:
 
 def _remember_lines(path: str, source: bytes) -> None:
     """Have tracebacks show the lines that run here, also when the file is edited meanwhile."""
-    lines = source.decode("utf-8", "replace").splitlines(keepends=True)
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+    except SyntaxError:
+        encoding = "utf-8"
+    # Lines as Python counts them: str.splitlines() also splits at form feeds and their like.
+    lines = io.StringIO(source.decode(encoding, "replace"), newline=None).readlines()
     linecache.cache[path] = (len(source), None, lines, path)
 
 
@@ -253,7 +260,7 @@ def _shadowed_module(spec: LaunchSpec) -> str:
     folder = spec.cwd if spec.script is None else spec.script.parent
     for name in sys.stdlib_module_names:
         file = getattr(sys.modules.get(name), "__file__", None)
-        if file and Path(file).parent in (folder, folder / name):
+        if isinstance(file, str) and Path(file).parent in (folder, folder / name):
             return (
                 f"{file} has the name of Python's own module {name!r} and is imported in its"
                 " place, also by libraries; rename it"

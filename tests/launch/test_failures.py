@@ -172,3 +172,27 @@ def test_an_error_that_cannot_be_printed_is_known_all_the_same():
 
     assert result.failures[0].type == "__main__.Odd"
     assert result.failures[0].message == "<no message: str() raised RuntimeError>"
+
+
+def test_a_traceback_shows_the_lines_as_python_counts_them():
+    code = "x = 1\n\x0c\ndef f():\n    y = 'a\u2028b\x85c'\n    raise ValueError(y)\n\nf()\n"
+
+    _, text, _ = failed(code)
+
+    assert "line 7, in <module>\n    f()" in text
+    assert "line 5, in f\n    raise ValueError(y)" in text
+
+
+def test_a_crash_shows_the_stack_that_faulthandler_left():
+    _, text, _ = failed("import ctypes\n\ndef go():\n    ctypes.string_at(0)\n\ngo()\n")
+
+    assert "Fatal Python error: Segmentation fault" in text
+    assert 'train.py", line 4 in go' in text
+
+
+def test_an_odd_module_does_not_hide_the_error():
+    code = "import sys\nclass M: __file__ = 3\nsys.modules['cgi'] = M()\nraise ValueError('q')\n"
+
+    _, _, result = failed(code)
+
+    assert result.failures[0].message == "q"

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -333,3 +334,29 @@ def test_a_run_that_waits_for_one_whose_folder_is_gone_starts(tmp_path):
     )
 
     assert ddpnb.attach(waiting.run_id).wait(DEADLINE).state is JobState.SUCCEEDED
+
+
+def test_a_run_whose_folder_is_deleted_ends():
+    job = launched(SLEEP, nproc_per_node=1, launcher=ddpnb.Python(), grace=0.5)
+    processes = pids_of(job)
+
+    shutil.rmtree(job.folder)
+
+    wait_until(lambda: not [p for p in processes if p.is_alive()], what="all are gone")
+
+
+def test_what_the_launching_process_ignores_or_blocks_does_not_reach_the_run():
+    code = (
+        "import signal, ddpnb\n"
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})\n"
+        "print(ddpnb.launch('train.py', launcher=ddpnb.Python(), detach=True).run_id)\n"
+    )
+    script("import signal\nprint(sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())))\nexit(3)\n")
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    job = ddpnb.attach(done.stdout.strip())
+
+    with pytest.raises(ddpnb.WorkerFailedError, match="SystemExit: 3"):
+        job.wait(DEADLINE)
+
+    assert str(job.logs(0)[0]) == "[]"

@@ -41,6 +41,7 @@ def launch(
     Args:
         target: path of a script, or a function of the notebook. For a function, the cells that
             define it and all that it needs are written to `<function>_ddp.py`, a script of its own.
+            What it returns stays on the rank; `ddpnb.worker.report` brings values back.
         args: the script's command line; for a function, its positional arguments (literals).
         module: run `python -m module` instead of a script.
         launcher: Torchrun() (the default), Spawn(function="train") or Python().

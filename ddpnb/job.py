@@ -169,8 +169,9 @@ class Job:
 
     def __repr__(self) -> str:
         state, reason = self.run.state()
-        why = f" ({reason})" if reason else ""
-        what = f"{self.spec.world_size} ranks of {self.spec.target}"
+        why = f" ({reason})" if reason and reason != state.value else ""
+        width = self.spec.world_size
+        what = f"{width} {'rank' if width == 1 else 'ranks'} of {self.spec.target}"
         return f"<Job {self.run_id}: {state.value}{why}, {what}>"
 
     def _outcome(self) -> RunResult:

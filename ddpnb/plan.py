@@ -161,7 +161,7 @@ def _read(path: Path) -> bytes:
         text = path.read_bytes()
     except FileNotFoundError:
         near = difflib.get_close_matches(
-            path.name, [p.name for p in path.parent.glob("*.py")], 1, 0.5
+            path.name, [p.name for p in path.parent.glob("*.py")], 1, 0.7
         )
         there = (
             f"; did you mean {near[0]}?"

@@ -197,7 +197,7 @@ class RankFailure:
         return self.message or "ended without a word"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class RunResult:
     """What a finished run came to."""
 
@@ -217,3 +217,14 @@ class RunResult:
     """What each rank reported with `report(...)`."""
     metrics: Mapping[str, list[Any]] = field(default_factory=dict)
     """Columns of all that was logged with `log(...)`: rank, step, time and one a metric."""
+
+    def __repr__(self) -> str:
+        """Return a line, for `await job` at the end of a cell; the fields hold the rest."""
+        why = f" ({self.reason})" if self.reason and self.reason != self.state.value else ""
+        after = "" if self.seconds is None else f" after {self.seconds:.1f} s"
+        logged = len(self.metrics.get("step", ()))
+        more = f", {logged} rows of metrics" if logged else ""
+        return (
+            f"<RunResult {self.run_id}: {self.state.value}{why}{after},"
+            f" {len(self.exits)} ranks ended, {len(self.results)} reported{more}>"
+        )

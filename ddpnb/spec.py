@@ -78,8 +78,8 @@ class LaunchSpec:
         limit = max(64, MAX_RANKS_PER_CORE * (os.cpu_count() or 1))
         if self.nproc_per_node > limit:
             raise SpecError(
-                f"nproc_per_node is {self.nproc_per_node}, but this machine has"
-                f" {os.cpu_count()} cores; ask for at most {limit}"
+                f"nproc_per_node is {self.nproc_per_node}, which is more than this machine"
+                f" should bear; ask for at most {limit}"
             )
         _check_count("threads", self.threads)
         if self.device not in ("cpu", "cuda"):

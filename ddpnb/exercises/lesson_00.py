@@ -72,7 +72,7 @@ def check_stop(job: Any) -> Verdict:
     ranks = range(job.spec.world_size)
     unsaved = [rank for rank in ranks if "stopped_at" not in job.results.get(rank, {})]
     if unsaved:
-        hint = "Launch it again, let it count, then `stop()` it: `kill()` lets nothing be saved."
+        hint = "It ended before it could save. Launch it again, wait for a step, then `stop()` it."
         return _not_yet(hint, f"ranks {unsaved} reported no `stopped_at`")
     alive = [process.pid for process in _processes(job) if process.is_alive()]
     if alive:

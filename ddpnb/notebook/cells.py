@@ -153,7 +153,11 @@ def write_cell(script: bytes, file: Path) -> Path | None:
 
 def check_target(file: Path) -> None:
     """Raise CellError when no script can have this name."""
-    if file.is_dir():
+    try:
+        is_folder = file.is_dir()
+    except OSError as error:
+        raise CellError(f"no file can be named {str(file)[:80]}…: {error.strerror}") from error
+    if is_folder:
         raise CellError(f"{file} is a folder; name the script to write, e.g. {file.name}/train.py")
     if file.suffix == ".ipynb":
         raise CellError(

@@ -26,6 +26,7 @@ from IPython.core.magic import (
 from ddpnb import options
 from ddpnb.api import launch
 from ddpnb.errors import SpecError
+from ddpnb.job import Job
 from ddpnb.launchers.python import Python
 from ddpnb.launchers.torchrun import Torchrun
 from ddpnb.notebook.cells import check_cell, check_target, script_text, write_cell
@@ -151,6 +152,7 @@ class DdpMagics(Magics):
             # Everything that can be refused is, before the file is touched.
             plan(asked.target, asked.args, text=script, **asked.options)
             _write(script, file)
+        self._tell_of_the_old(asked.job_name)
         job = launch(asked.target, *asked.args, **asked.options)
         self._shell.push({asked.job_name: job})
 
@@ -177,6 +179,12 @@ class DdpMagics(Magics):
         check_target(file)
         check_cell(cell, file=file, above=above)
         return script_text(cell, header=f"{magic}  (written by ddpnb{also})", above=above)
+
+    def _tell_of_the_old(self, name: str) -> None:
+        """Say so when the variable loses a job that still runs."""
+        old = self._shell.user_ns.get(name)
+        if isinstance(old, Job) and not old.done:
+            print(f"{old.run_id} still runs; ddpnb.attach({old.run_id!r}).stop() ends it")
 
     def _lines_above(self, magic: str) -> int:
         """Return the magic's line in its cell; blank lines or a `%%time` may precede it."""

@@ -126,7 +126,11 @@ def log(snapshot: Snapshot, selected: Selected) -> str:
     width = len(str(snapshot.spec.world_size - 1))
     text = "".join(_line(line, width if selected == "all" else None) for line in lines)
     if not lines:
-        quiet = "nothing was printed" if snapshot.done else "nothing printed yet"
+        quiet = (
+            "nothing was printed"
+            if snapshot.done
+            else "nothing printed yet (importing torch takes a while)"
+        )
         text = f"<span style='{MUTED}'>{quiet}</span>"
     # A box that fills from below keeps the newest line in sight without a script. `flex: none` and
     # `overflow: visible` keep JupyterLab's own rules for <pre> from undoing it. The two widths let

@@ -40,8 +40,9 @@ def html(snapshot: Snapshot, *, live: bool) -> str:
     """Return the summary as HTML."""
     if live and not snapshot.done and not snapshot.trouble:
         return (
-            f"<div style='{MUTED}'>running… the live view is above. After a restart of the kernel,"
-            f" <code>ddpnb.attach({safe(repr(snapshot.view.run_id))})</code> finds the run.</div>"
+            f"<div style='{MUTED}'>running… the live view is above. What the ranks wrote stays with"
+            f" <code>ddpnb.attach({safe(repr(snapshot.view.run_id))})</code>; the ranks themselves"
+            " end with the kernel, unless they were launched with --detach.</div>"
         )
     took = "" if snapshot.seconds is None else f" after {duration(snapshot.seconds)}"
     parts = [

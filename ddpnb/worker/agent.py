@@ -6,12 +6,9 @@ Started by the launcher Torchrun; its arguments are torchrun's own.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
-
-from torch.distributed import run as torchrun
-from torch.distributed.elastic.multiprocessing.api import SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from ddpnb.rundir import RunDir, write_json
 
@@ -20,6 +17,12 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run torchrun and leave as it would, with the ranks' exit codes on disk."""
+    # A stop that comes while torch is being imported ends the agent without a traceback of it.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from torch.distributed import run as torchrun
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
     run = RunDir(Path(os.environ["DDPNB_RUN"]))
     try:
         torchrun.main(sys.argv[1:])

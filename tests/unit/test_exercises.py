@@ -259,7 +259,7 @@ def test_stop_tells_a_clean_stop_from_other_ends():
     killed = ended_job({0: {}}, returncode=1, reason="stopped")
 
     assert "by itself" in check("00-stop", by_itself).hint
-    assert "`kill()`" in check("00-stop", killed).hint
+    assert "before it could save" in check("00-stop", killed).hint
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_launch_returns_a_running_job_whose_folder_tells_all(tmp_path):
         "ranks/0/events.jsonl",
     }
     assert "-my-run-" in job.run_id
-    assert repr(job) == f"<Job {job.run_id}: succeeded, 1 ranks of train.py>"
+    assert repr(job) == f"<Job {job.run_id}: succeeded, 1 rank of train.py>"
     assert ddpnb.attach(job.run_id).run_id == ddpnb.attach().run_id == job.run_id
     assert [one.run_id for one in ddpnb.runs()] == [job.run_id]
 

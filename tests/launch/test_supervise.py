@@ -283,16 +283,19 @@ def test_a_stop_right_after_the_launch_is_a_stop():
 @pytest.mark.parametrize("after", [0.01, 0.05, 0.1, 0.2])
 def test_a_launch_that_is_interrupted_leaves_no_run_behind(after):
     script(SLEEP)
+    # A shell that starts the tests in the background has them ignore SIGINT.
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     try:
         job = ddpnb.launch("train.py", launcher=ddpnb.Python())
-        while True:
-            time.sleep(0.01)
+        wait_until(lambda: job.done, what="the interrupt")
     except KeyboardInterrupt:
         if "job" in locals():
             job.kill()
-    timer.join()
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, previous)
 
     assert all(one.done for one in ddpnb.runs())
 

@@ -16,6 +16,11 @@ from ddpnb.tail import plain_text, shown_text
 
 __all__ = ["describe", "read_exits", "read_failures"]
 
+_SAME_MOMENT_SECONDS = 1.0
+# What gloo and NCCL say when another rank has left (torch 2.13).
+_LOST_CONNECTION = re.compile(
+    r"Connection (closed|reset) by|gloo/transport|ncclRemoteError|Broken pipe|NCCL.*abort"
+)
 _TAIL_BYTES = 16_384
 _FATAL = "Fatal Python error:"  # faulthandler's stacks follow
 _TRACEBACK = "Traceback (most recent call last):"
@@ -39,14 +44,27 @@ def read_failures(run: RunDir) -> list[RankFailure]:
             found.append(_failure(run, spec, exit_, error))
     if not found:
         return _launcher_failure(run)
-    found.sort(key=lambda failure: (failure.time is None, failure.time or 0.0))
-    first, *others = found
+    first, *others = _by_cause(found)
     return [first] + [
         other
         if (other.type, other.message) == (first.type, first.message) and first.type
         else replace(other, consequence_of=first.rank)
         for other in others
     ]
+
+
+def _by_cause(failures: list[RankFailure]) -> list[RankFailure]:
+    """Return the failures by time; of those at the same moment, lost connections come last.
+
+    A rank that takes its process group down before its error is recorded (a `finally` of its own)
+    is outrun by the others, which fail of nothing but that.
+    """
+    found = sorted(failures, key=lambda failure: (failure.time is None, failure.time or 0.0))
+    moment = (found[0].time or 0.0) + _SAME_MOMENT_SECONDS
+    at_once = [f for f in found if f.time is not None and f.time <= moment]
+    later = found[len(at_once) :]
+    at_once.sort(key=lambda failure: bool(_LOST_CONNECTION.search(failure.message)))
+    return at_once + later
 
 
 def describe(run: RunDir, failures: list[RankFailure]) -> str:

@@ -11,7 +11,6 @@ import ctypes
 import faulthandler
 import importlib.machinery
 import io
-import json
 import linecache
 import os
 import runpy
@@ -163,7 +162,9 @@ def _record(rank: Rank, error: BaseException, text: str, hint: str = "") -> None
     exitcode = 1
     if isinstance(error, SystemExit):
         exitcode = error.code & 0xFF if isinstance(error.code, int) else 1
-    now = time.time()
+    # Inside `with ddp()` the group goes down before the error arrives here, and the other ranks'
+    # lost connections would look like the earlier failure.
+    now = getattr(error, "_ddpnb_time", time.time())
     data = {
         "rank": rank.worker.rank,
         "attempt": rank.attempt,
@@ -194,8 +195,8 @@ def _tell_torchrun(data: dict[str, Any]) -> None:
     if path and not Path(path).exists():
         extra = {"py_callstack": data["traceback"], "timestamp": str(int(data["time"]))}
         message = {"message": f"{data['type']}: {data['message']}", "extraInfo": extra}
-        with Path(path).open("w", encoding="utf-8", errors="backslashreplace") as file:
-            json.dump({"message": message}, file)
+        # By rename: the agent may end this rank in the middle of it, and dies of half a file.
+        write_json(Path(path), {"message": message})
 
 
 def _run(rank: Rank) -> None:

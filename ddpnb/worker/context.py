@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -59,6 +60,11 @@ def ddp(
         if seed is not None:
             _seed_everything(seed + worker.rank)
         yield worker
+    except BaseException as error:
+        # Before the group goes down, of which the other ranks fail: this was the first.
+        with contextlib.suppress(AttributeError):  # an exception class with __slots__
+            error._ddpnb_time = time.time()  # type: ignore[attr-defined]
+        raise
     finally:
         # On one rank alone when its body raised: destroying is no collective, and it closes the
         # connections, so that the other ranks fail at once instead of waiting for the timeout.

@@ -196,3 +196,32 @@ def test_an_odd_module_does_not_hide_the_error():
     _, _, result = failed(code)
 
     assert result.failures[0].message == "q"
+
+
+WAITING_FOR_EACH_OTHER = """
+import os, signal, torch, torch.distributed as dist
+from ddpnb.worker import ddp
+
+with ddp() as worker:
+    dist.barrier()
+    if worker.rank == 1:
+        {end}
+    dist.all_reduce(torch.ones(1))
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "cause"),
+    [
+        ("raise ValueError('the cause')", "ValueError: the cause"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "killed by SIGKILL"),
+    ],
+)
+def test_the_cause_is_named_when_the_other_rank_waits_in_a_collective(end, cause):
+    code = WAITING_FOR_EACH_OTHER.format(end=end)
+
+    for _ in range(2):
+        job, text, _ = failed(code, launcher=ddpnb.Torchrun(), nproc_per_node=2)
+
+        assert f"First to fail: rank 1, {cause}" in text
+        assert job.run.agent.exists()

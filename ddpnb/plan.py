@@ -72,8 +72,7 @@ def plan(
 ) -> Plan:
     """Resolve and check everything that was asked for; `launch` documents the parameters.
 
-    Args:
-        text: what the script will hold, when it is not written yet.
+    `text` is what the script will hold, when it is not written yet.
     """
     given = locals()
     chosen = [key for key, default in (plan.__kwdefaults__ or {}).items() if given[key] != default]
@@ -108,6 +107,7 @@ def plan(
         grace=grace,
         detach=detach,
     )
+    spec.check_machine()
     mechanism.check(spec, source.text)
     run = RunDir.propose(runs_folder(), spec.name)
     command = mechanism.command(spec, run, environ, source.text)

@@ -107,7 +107,10 @@ class RunDir:
         data = read_json(run.run)
         if data is None:
             raise RunDirError(f"{path} is no run folder: it has no {run.run.name}")
-        if data.get("schema", 0) > SCHEMA:
+        missing = [key for key in ("schema", "spec", "created") if key not in data]
+        if missing:
+            raise RunDirError(f"{run.run} has no {' and no '.join(missing)}; it is no run of ddpnb")
+        if data["schema"] > SCHEMA:
             raise RunDirError(
                 f"{path} was written by a newer ddpnb (schema {data['schema']}, known: {SCHEMA});"
                 " update ddpnb to read it"

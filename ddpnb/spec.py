@@ -70,17 +70,7 @@ class LaunchSpec:
                 f"module is {self.module!r}, which is no dotted name such as mypkg.train"
             )
         _check_count("nnodes", self.nnodes)
-        if self.nnodes != 1:
-            raise SpecError(
-                f"nnodes is {self.nnodes}; this version of ddpnb launches on one machine"
-            )
         _check_count("nproc_per_node", self.nproc_per_node)
-        limit = max(64, MAX_RANKS_PER_CORE * (os.cpu_count() or 1))
-        if self.nproc_per_node > limit:
-            raise SpecError(
-                f"nproc_per_node is {self.nproc_per_node}, which is more than this machine"
-                f" should bear; ask for at most {limit}"
-            )
         _check_count("threads", self.threads)
         if self.device not in ("cpu", "cuda"):
             raise SpecError(f"device is {self.device!r}; it must be 'cpu' or 'cuda'")
@@ -89,6 +79,19 @@ class LaunchSpec:
             _check_seconds("timeout", self.timeout)
         _check_strings("args", self.args)
         _check_env(self.env)
+
+    def check_machine(self) -> None:
+        """Raise SpecError when this machine should not launch it; a reader elsewhere may."""
+        if self.nnodes != 1:
+            raise SpecError(
+                f"nnodes is {self.nnodes}; this version of ddpnb launches on one machine"
+            )
+        limit = max(64, MAX_RANKS_PER_CORE * (os.cpu_count() or 1))
+        if self.nproc_per_node > limit:
+            raise SpecError(
+                f"nproc_per_node is {self.nproc_per_node}, which is more than this machine"
+                f" should bear; ask for at most {limit}"
+            )
 
     @property
     def world_size(self) -> int:

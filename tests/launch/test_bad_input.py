@@ -148,7 +148,7 @@ def test_gpus_must_be_a_list(gpus):
 def test_runs_passes_over_a_folder_that_it_cannot_read(tmp_path):
     job = ddpnb.launch(script("\n"), launcher=ddpnb.Python())
     job.wait(DEADLINE)
-    for name, text in (("broken", "{"), ("newer", '{"schema": 99}')):
+    for name, text in (("broken", "{"), ("newer", '{"schema": 99}'), ("odd", "{}")):
         (tmp_path / "runs" / name).mkdir()
         (tmp_path / "runs" / name / "run.json").write_text(text)
 

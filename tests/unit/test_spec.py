@@ -30,8 +30,6 @@ def test_spec_from_json_passes_over_fields_of_a_newer_version():
         ({"nproc_per_node": 0}, "nproc_per_node is 0"),
         ({"nproc_per_node": True}, "nproc_per_node is True"),
         ({"nproc_per_node": 1.5}, "nproc_per_node is 1.5"),
-        ({"nproc_per_node": 100_000}, "nproc_per_node is 100000, which is more than"),
-        ({"nnodes": 2}, "one machine"),
         ({"threads": 0}, "threads is 0"),
         ({"grace": -1}, "grace is -1"),
         ({"grace": float("nan")}, "grace is nan"),
@@ -47,3 +45,17 @@ def test_spec_from_json_passes_over_fields_of_a_newer_version():
 def test_spec_refuses_and_names_the_field(changes, message):
     with pytest.raises(SpecError, match=message):
         spec(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"nproc_per_node": 100_000}, "nproc_per_node is 100000, which is more than"),
+        ({"nnodes": 2}, "one machine"),
+    ],
+)
+def test_a_spec_too_wide_for_this_machine_can_be_read_but_not_launched(changes, message):
+    wide = LaunchSpec.from_json(spec(**changes).to_json())
+
+    with pytest.raises(SpecError, match=message):
+        wide.check_machine()

@@ -30,7 +30,7 @@ _launched: list[RunDir] = []
 
 
 def launch(
-    target: str | Path | Callable[..., Any] | None = None, *args: Any, **options: Any
+    target: str | Path | Callable[..., Any] | None = None, /, *args: Any, **options: Any
 ) -> Job:
     """Start a script, a module or a notebook's function on several ranks; return a Job at once.
 
@@ -83,12 +83,15 @@ def launch(
     _launched.append(run)
     job = Job(run)
     for tell in _listeners:
-        tell(job)
+        try:
+            tell(job)
+        except Exception:  # the job runs; without its handle nobody could stop it
+            logger.exception("a listener of on_launch failed")
     return job
 
 
 def dryrun(
-    target: str | Path | Callable[..., Any] | None = None, *args: Any, **options: Any
+    target: str | Path | Callable[..., Any] | None = None, /, *args: Any, **options: Any
 ) -> Command:
     """Return the exact command that `launch` would run; nothing is written or started."""
     return plan(target, args, **options).command
@@ -96,7 +99,7 @@ def dryrun(
 
 def _show_options(function: Callable[..., Any]) -> None:
     """Have help() and the notebook's `?` show the options, which are spelled once, in `plan`."""
-    _, _, *options = (p for p in inspect.signature(plan).parameters.values() if p.name != "text")
+    _, _, _, *options = inspect.signature(plan).parameters.values()
     target, args, _ = inspect.signature(function).parameters.values()
     returns = inspect.signature(function).return_annotation
     signature = inspect.Signature([target, args, *options], return_annotation=returns)

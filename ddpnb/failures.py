@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ddpnb.json_files import read_json
+from ddpnb.lines import plain_text, shown_text
 from ddpnb.records import Exit, RankFailure
-from ddpnb.rundir import RunDir, read_json
+from ddpnb.rundir import RunDir
 from ddpnb.spec import LaunchSpec
-from ddpnb.tail import plain_text, shown_text
 
 __all__ = ["describe", "read_exits", "read_failures"]
 
@@ -54,17 +55,25 @@ def read_failures(run: RunDir) -> list[RankFailure]:
 
 
 def _by_cause(failures: list[RankFailure]) -> list[RankFailure]:
-    """Return the failures by time; of those at the same moment, lost connections come last.
+    """Return the failures by time; of those at the same moment, what others have caused comes last.
 
     A rank that takes its process group down before its error is recorded (a `finally` of its own)
-    is outrun by the others, which fail of nothing but that.
+    is outrun by the others, which fail of nothing but that. And a launcher ends the other ranks so
+    soon that a busy machine shows both ends at once.
     """
     found = sorted(failures, key=lambda failure: (failure.time is None, failure.time or 0.0))
     moment = (found[0].time or 0.0) + _SAME_MOMENT_SECONDS
     at_once = [f for f in found if f.time is not None and f.time <= moment]
     later = found[len(at_once) :]
-    at_once.sort(key=lambda failure: bool(_LOST_CONNECTION.search(failure.message)))
+    at_once.sort(key=_is_a_consequence)
     return at_once + later
+
+
+def _is_a_consequence(failure: RankFailure) -> int:
+    """Return 0 for a failure of its own, more the likelier it is that of another rank."""
+    if _LOST_CONNECTION.search(failure.message):
+        return 2
+    return 1 if failure.signal == "SIGTERM" else 0  # as the launcher ends the others
 
 
 def describe(run: RunDir, failures: list[RankFailure]) -> str:

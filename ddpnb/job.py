@@ -12,10 +12,11 @@ from typing import Any, Literal
 
 from ddpnb.errors import WorkerFailedError
 from ddpnb.failures import describe, read_exits, read_failures
+from ddpnb.json_files import read_json
 from ddpnb.monitor import metric_columns
 from ddpnb.process import ProcessId
 from ddpnb.records import JobState, LogLine, RunResult
-from ddpnb.rundir import RunDir, read_json
+from ddpnb.rundir import RunDir
 from ddpnb.spec import LaunchSpec
 from ddpnb.tail import read_lines
 
@@ -76,15 +77,21 @@ class Job:
             e for rank in self.run.ranks() for e in self.run.rank(rank).read_events()
         )
 
-    def logs(self, rank: int | Literal["launcher"] | None = None) -> list[LogLine]:
-        """Return the lines so far of one rank, of the launcher, or of all ranks merged by time."""
+    def logs(
+        self, rank: int | Literal["launcher"] | None = None, *, last: int | None = None
+    ) -> list[LogLine]:
+        """Return the lines so far of one rank, of the launcher, or of all ranks merged by time.
+
+        Args:
+            last: only so many, the newest; what a long run wrote before is then not read.
+        """
         if rank is None or rank == "launcher":
-            return read_lines(self.run, rank)
+            return read_lines(self.run, rank, last=last)
         if not 0 <= rank < self.spec.world_size:
             raise IndexError(
                 f"rank is {rank}, but {self.run_id} has ranks 0 to {self.spec.world_size - 1}"
             )
-        return read_lines(self.run, [rank])
+        return read_lines(self.run, [rank], last=last)
 
     def stop(self, *, wait: bool = True) -> JobState:
         """End the run politely: SIGINT to its ranks, after `grace` seconds SIGTERM, then SIGKILL.
@@ -148,7 +155,8 @@ class Job:
                 logger.warning("interrupted: stopping %s", self.run_id)
                 self.stop(wait=False)
             raise
-        return self._outcome()
+        # In a thread: all metrics of a long run take seconds to read, and the loop has other tasks.
+        return await asyncio.to_thread(self._outcome)
 
     def peek(self) -> RunResult:
         """Return what is known now as a RunResult, without waiting and without raising."""

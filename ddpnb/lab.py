@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ddpnb.errors import DdpnbError
-from ddpnb.rundir import read_json
+from ddpnb.json_files import read_json
 
 __all__ = ["copy_lessons", "lessons_folder", "open_lab"]
 

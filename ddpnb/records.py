@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import json
 import os
@@ -22,6 +23,7 @@ __all__ = [
     "Stream",
     "Worker",
     "parse_events",
+    "parse_json_lines",
 ]
 
 Stream = Literal["stdout", "stderr", "launcher"]
@@ -132,24 +134,37 @@ class Event:
         )
 
 
-def parse_events(data: bytes) -> list[Event]:
-    """Return the events in the finished lines of an events file.
+def parse_json_lines(data: bytes) -> list[Any]:
+    """Return the values in the finished lines of a file of JSON lines; odd lines are passed over.
 
-    A full disk or a kill can leave half a line, on which the next attempt's first event follows:
-    the half is passed over, the event behind it is not.
+    A full disk or a kill can leave half a line, on which the next writer's first line follows: the
+    half is passed over, the object behind it is not.
     """
+    lines = data[: data.rfind(b"\n") + 1].splitlines()
+    try:  # all at once: five times faster than line by line
+        return list(json.loads(b"[%s]" % b",".join(lines)))
+    except ValueError:
+        return [value for line in lines for value in _last_object(line)]
+
+
+def _last_object(line: bytes) -> list[Any]:
+    begin = -1
+    while True:
+        try:
+            return [json.loads(line[max(0, begin) :])]
+        except ValueError:
+            begin = line.find(b'{"', begin + 1 if begin >= 0 else 1)
+            if begin < 0:
+                return []
+
+
+def parse_events(data: bytes) -> list[Event]:
+    """Return the events in the finished lines of an events file."""
     events = []
-    for line in data[: data.rfind(b"\n") + 1].splitlines():
-        for begin in {0, max(0, line.rfind(_EVENT_BEGINS))}:
-            try:
-                events.append(Event.from_json(json.loads(line[begin:])))
-                break
-            except (ValueError, KeyError, TypeError):
-                continue
+    for line in parse_json_lines(data):
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            events.append(Event.from_json(line))
     return events
-
-
-_EVENT_BEGINS = b'{"rank"'  # the first field of an Event
 
 
 @dataclass(frozen=True, kw_only=True)

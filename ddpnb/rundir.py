@@ -7,17 +7,17 @@ it is stdlib only.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ddpnb.errors import RunDirError
+from ddpnb.json_files import read_json, write_json, write_private
 from ddpnb.process import ProcessId
 from ddpnb.records import Event, JobState, parse_events
 from ddpnb.spec import LaunchSpec
@@ -26,10 +26,7 @@ __all__ = [
     "REASONS_OF_FAILURE",
     "RankDir",
     "RunDir",
-    "append_json_lines",
-    "read_json",
     "runs_folder",
-    "write_json",
 ]
 
 SCHEMA = 1
@@ -67,7 +64,7 @@ class RankDir:
         return read_json(self.path / f"{stem}-{max(attempts)}.json") if attempts else None
 
     def starts(self) -> list[Event]:
-        """Return the `start` events, one for each attempt, from the head of each events file."""
+        """Return the `start` events, one for each attempt."""
         return [event for event in self.read_events() if event.kind == "start"]
 
     def read_events(self) -> Iterator[Event]:
@@ -92,6 +89,7 @@ class RunDir:
         self.exit = path / "exit.json"
         self.timeline = path / "timeline.jsonl"
         self.agent = path / "agent.json"
+        self.hole_file = path / "holes.json"
         self.elastic = path / "elastic"
         self.artifacts = path / "artifacts"
 
@@ -149,11 +147,11 @@ class RunDir:
             if folder.parent.name == ".ddpnb":
                 _ignore_in_git(folder.parent)
             self.path.mkdir(mode=0o700)
-            _write(self.path / ".gitignore", b"*\n")
+            write_private(self.path / ".gitignore", b"*\n")
             (self.path / "ranks").mkdir(mode=0o700)
             self.artifacts.mkdir(mode=0o700)
             if script is not None:
-                _write(self.script, script)
+                write_private(self.script, script)
             write_json(self.command, command)
             write_json(
                 self.run,
@@ -195,6 +193,11 @@ class RunDir:
             files = self.rank(rank)
             yield f"{rank}/stdout", files.stdout
             yield f"{rank}/stderr", files.stderr
+
+    def holes(self) -> dict[str, tuple[int, int]]:
+        """Return what was given back to the disk of each stream: where it begins and ends."""
+        found = read_json(self.hole_file) or {}
+        return {name: (int(begin), int(end)) for name, (begin, end) in found.items()}
 
     def read_run(self) -> dict[str, Any]:
         """Return run.json."""
@@ -242,46 +245,6 @@ class RunDir:
         if launching is not None and not ProcessId.from_json(launching).is_alive():
             return JobState.LOST, "the launch was broken off"
         return JobState.PENDING, None
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the object in a json file, or None when the file is not there (yet)."""
-    try:
-        data = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise RunDirError(f"{path} is no json: {error}") from error
-    if not isinstance(data, dict):
-        raise RunDirError(f"{path} holds no json object")
-    return data
-
-
-def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Write a json file so that a reader sees the old one or the new one, never a part."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    text = json.dumps(data, ensure_ascii=False, indent=1)
-    try:
-        _write(temporary, text.encode("utf-8", "backslashreplace"))
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def append_json_lines(fd: int, lines: Iterable[Mapping[str, Any]]) -> None:
-    """Append objects to an O_APPEND file descriptor, one a line, in one write."""
-    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-    if text:
-        data = memoryview(text.encode("utf-8", "backslashreplace"))
-        while data:
-            data = data[os.write(fd, data) :]
-
-
-def _write(path: Path, data: bytes) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
-        file.write(data)
 
 
 def _ignore_in_git(folder: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ddpnb.errors import DdpnbError
 from ddpnb.exercises.cards import Card, Shown, plain
-from ddpnb.rundir import read_json, write_json
+from ddpnb.json_files import read_json, write_json
 
 __all__ = ["Comparison", "Prediction", "answers_file", "compare", "predict"]
 

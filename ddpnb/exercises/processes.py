@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 
 from ddpnb.job import Job
-from ddpnb.rundir import read_json
+from ddpnb.json_files import read_json
 
 __all__ = ["ProcessTree", "process_tree"]
 

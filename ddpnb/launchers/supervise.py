@@ -22,10 +22,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ddpnb.json_files import write_json
 from ddpnb.launchers.supervisor import ORDERS, Supervisor
 from ddpnb.launchers.tree import become_subreaper, ignore_terminal, sweep
 from ddpnb.process import ProcessId
-from ddpnb.rundir import RunDir, write_json
+from ddpnb.rundir import RunDir
 
 __all__ = ["main"]
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from ddpnb.json_files import read_json, write_json
 from ddpnb.launchers.ports import reserve_port
 from ddpnb.launchers.tree import (
     TERM_SECONDS,
@@ -26,7 +27,7 @@ from ddpnb.launchers.tree import (
 )
 from ddpnb.launchers.watch import Watch
 from ddpnb.process import ProcessId, descendants
-from ddpnb.rundir import RunDir, read_json, write_json
+from ddpnb.rundir import RunDir
 
 __all__ = ["ORDERS", "Supervisor"]
 
@@ -56,6 +57,8 @@ class Supervisor:
         self.started: float | None = None
         self.started_monotonic = 0.0
         self.reason: str | None = None
+        self.failed_before = False
+        """Whether a rank had failed when the stop came: then that is how the run ended."""
         self.stage: str | None = None
         self.next_stage_at = 0.0
         self.orders: list[int] = []
@@ -78,7 +81,7 @@ class Supervisor:
         self.watch.look()
         return {
             "returncode": self.returncode,
-            "reason": self.reason,
+            "reason": None if self.failed_before else self.reason,
             "started": self.started,
             "ended": time.time(),
             "exits": [asdict(exit_) for exit_ in self.watch.exits()],
@@ -179,11 +182,11 @@ class Supervisor:
     def _start(self) -> None:
         env = dict(os.environ) | self.command["env"]
         port = self.command["port"]
-        if port is not None:
-            env["DDPNB_MASTER_PORT"] = str(reserve_port() if port == "free" else port)
         argv = self.command["argvs"][0]
         me = os.getpid()
         try:
+            if port is not None:
+                env["DDPNB_MASTER_PORT"] = str(reserve_port() if port == "free" else port)
             self.launcher = subprocess.Popen(
                 argv,
                 env=env,
@@ -204,18 +207,35 @@ class Supervisor:
         self.reason = reason
         if self.launcher is None:
             return
+        self.failed_before = self.watch.has_failure()
         grace = float(self.spec["grace"])
         self._note(f"{reason}: SIGINT now, SIGTERM after {grace:g} s, then SIGKILL")
         self.stage, self.next_stage_at = "interrupt", time.monotonic() + grace
-        self._signal_ranks(signal.SIGINT, through_launcher=self.command["interrupt"] == "launcher")
+        if self.command["interrupt"] == "launcher" or not self.watch.alive():
+            self._signal_launcher(signal.SIGINT)
+        else:
+            self._interrupt_ranks()
+
+    def _interrupt_ranks(self) -> None:
+        """Send SIGINT once to each rank, also to one that begins after the order to stop."""
+        for rank in self.watch.alive():
+            if not rank.interrupted:
+                rank.interrupted = True
+                rank.process.send(signal.SIGINT)
 
     def _stop_further(self) -> None:
+        if self.stage == "interrupt" and self.command["interrupt"] == "ranks":
+            self._interrupt_ranks()
         if self.stage is None or time.monotonic() < self.next_stage_at:
             return
         if self.stage == "interrupt":
             self._note("SIGTERM to the ranks that are left")
             self.stage, self.next_stage_at = "terminate", time.monotonic() + TERM_SECONDS
-            self._signal_ranks(signal.SIGTERM)
+            alive = self.watch.alive()
+            for rank in alive:
+                rank.process.send(signal.SIGTERM)
+            if not alive:
+                self._signal_launcher(signal.SIGTERM)
         else:
             self._kill()
 
@@ -226,12 +246,8 @@ class Supervisor:
         for process in descendants(os.getpid()):
             process.send(signal.SIGKILL)
 
-    def _signal_ranks(self, signum: int, *, through_launcher: bool = False) -> None:
-        alive = self.watch.alive()
-        if alive and not through_launcher:
-            for rank in alive:
-                rank.process.send(signum)
-        elif self.launcher is not None and self.launcher.returncode is None:
+    def _signal_launcher(self, signum: int) -> None:
+        if self.launcher is not None and self.launcher.returncode is None:
             os.kill(self.launcher.pid, signum)  # our own child, not reaped yet
 
     def _end_leftovers(self) -> None:

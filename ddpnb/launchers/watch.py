@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ddpnb.json_files import append_json_lines, read_json
 from ddpnb.process import ProcessId
 from ddpnb.records import Exit, parse_events
-from ddpnb.rundir import RunDir, append_json_lines, read_json
+from ddpnb.rundir import RunDir
 
 __all__ = ["RankProcess", "Watch"]
 
@@ -24,6 +25,8 @@ class RankProcess:
     attempt: int
     process: ProcessId
     pidfd: int | None = None
+    interrupted: bool = False
+    """Whether it has been sent the SIGINT of a polite stop."""
     ended: float | None = None
     exitcode: int | None = None
 
@@ -124,6 +127,14 @@ class Watch:
     def alive(self) -> list[RankProcess]:
         """Return the ranks that run now."""
         return [p for p in self.ranks.values() if p.ended is None]
+
+    def has_failure(self) -> bool:
+        """Return whether a rank's newest attempt has recorded an error, or has left with one."""
+        newest = {rank: process for (rank, _), process in sorted(self.ranks.items())}
+        return any(
+            process.exitcode or self._run.rank(rank).error(process.attempt).exists()
+            for rank, process in newest.items()
+        )
 
     def exits(self) -> list[Exit]:
         """Return how the last attempt of each rank ended, with what the launching agent knows."""

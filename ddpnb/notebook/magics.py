@@ -150,7 +150,7 @@ class DdpMagics(Magics):
             file = _file(asked)
             script = self._script(cell, file, f"{magic} {line.strip()}", _also(asked))
             # Everything that can be refused is, before the file is touched.
-            plan(asked.target, asked.args, text=script, **asked.options)
+            plan(asked.target, asked.args, script, **asked.options)
             _write(script, file)
         self._tell_of_the_old(asked.job_name)
         job = launch(asked.target, *asked.args, **asked.options)

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from html import escape
 from typing import Literal
 
+from ddpnb.lines import plain_text
 from ddpnb.monitor import KEPT_LINES, RankView
 from ddpnb.notebook.watch import Snapshot, rank_state
 from ddpnb.records import LogLine
-from ddpnb.tail import plain_text
 
 __all__ = [
     "COLOURS",

@@ -12,7 +12,7 @@ from pathlib import Path
 from IPython.core.getipython import get_ipython
 
 from ddpnb.errors import DdpnbError
-from ddpnb.tail import plain_text
+from ddpnb.lines import plain_text
 
 __all__ = ["show_short_tracebacks"]
 

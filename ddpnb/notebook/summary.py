@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ddpnb.lines import plain_text
 from ddpnb.monitor import RankView
 from ddpnb.notebook.markup import MOST_CARDS, MUTED, duration, exit_words, number, run_mark, safe
 from ddpnb.notebook.watch import Snapshot, rank_state
 from ddpnb.records import LogLine
-from ddpnb.tail import plain_text
 
 __all__ = ["bundle", "html", "text"]
 

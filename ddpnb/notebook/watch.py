@@ -13,9 +13,10 @@ from typing import Any
 
 from ddpnb.failures import describe, read_exits, read_failures
 from ddpnb.job import Job
+from ddpnb.json_files import read_json
 from ddpnb.monitor import KEPT_LINES, RunView, fold, fold_end
 from ddpnb.records import JobState, LogLine, RankFailure
-from ddpnb.rundir import RunDir, read_json
+from ddpnb.rundir import RunDir
 from ddpnb.spec import LaunchSpec
 from ddpnb.tail import Tail
 

@@ -16,9 +16,9 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from ddpnb.lines import plain_text, shown_text
 from ddpnb.monitor import RankView, RunView
 from ddpnb.records import JobState
-from ddpnb.tail import plain_text, shown_text
 
 __all__ = ["Screen", "clock", "draw_run", "numbers", "safe_text", "state_label", "state_style"]
 

@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.text import Text
 
 from ddpnb.job import Job
+from ddpnb.lines import plain_text
 from ddpnb.records import Event, LogLine, RunResult
-from ddpnb.tail import plain_text
 from ddpnb.terminal.follower import Follower, outcome
 from ddpnb.terminal.pane import Pane
 from ddpnb.terminal.panel import Screen, clock, draw_run, numbers, safe_text, state_style

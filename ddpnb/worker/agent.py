@@ -10,7 +10,8 @@ import signal
 import sys
 from pathlib import Path
 
-from ddpnb.rundir import RunDir, write_json
+from ddpnb.json_files import write_json
+from ddpnb.rundir import RunDir
 
 __all__ = ["main"]
 

@@ -25,9 +25,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ddpnb.json_files import append_json_lines, write_json
 from ddpnb.process import ProcessId
 from ddpnb.records import Event, Worker
-from ddpnb.rundir import RankDir, RunDir, append_json_lines, write_json
+from ddpnb.rundir import RankDir, RunDir
 from ddpnb.spec import LaunchSpec
 
 __all__ = ["Rank", "enter", "load_script", "main", "report_failures"]

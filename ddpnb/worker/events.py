@@ -21,8 +21,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ddpnb.json_files import append_json_lines, read_json, write_json
 from ddpnb.records import Event, EventKind, Worker
-from ddpnb.rundir import RankDir, RunDir, append_json_lines, read_json, write_json
+from ddpnb.rundir import RankDir, RunDir
 
 __all__ = ["log", "progress", "report"]
 
@@ -69,7 +70,10 @@ def progress(iterable: Iterable[T], *, total: int | None = None, name: str = "")
     if files is None:
         yield from iterable
         return
-    total = _length(iterable) if total is None else max(0, int(total))
+    if total is None:
+        total = _length(iterable)
+    else:
+        total = max(0, int(total)) if math.isfinite(total) else None
     n, last_n, last_time = 0, 0, time.monotonic()
     _write_event(files, "progress", None, {"n": 0, "total": total, "name": name})
     try:

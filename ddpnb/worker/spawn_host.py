@@ -18,8 +18,9 @@ from torch.multiprocessing.spawn import (
 )
 
 from ddpnb.call import FILLED, Parameters, arguments
+from ddpnb.json_files import write_json
 from ddpnb.records import Worker
-from ddpnb.rundir import RunDir, write_json
+from ddpnb.rundir import RunDir
 from ddpnb.worker.bootstrap import Rank, enter, load_script, report_failures
 
 __all__ = ["be_rank", "main"]
@@ -53,11 +54,18 @@ def be_rank(local_rank: int, function: str) -> None:
     os.environ.update(
         RANK=str(local_rank),
         LOCAL_RANK=str(local_rank),
+        ROLE_RANK=str(local_rank),
         GROUP_RANK="0",
         WORLD_SIZE=str(world_size),
         LOCAL_WORLD_SIZE=str(world_size),
+        ROLE_WORLD_SIZE=str(world_size),
         GROUP_WORLD_SIZE="1",
+        ROLE_NAME="default",
         MASTER_ADDR="127.0.0.1",
+        TORCHELASTIC_RESTART_COUNT="0",
+        TORCHELASTIC_MAX_RESTARTS="0",
+        TORCHELASTIC_RUN_ID=run.run_id,
+        TORCHELASTIC_USE_AGENT_STORE="False",
     )
     rank = enter(run, Worker.from_env())
     report_failures(rank, lambda: _call(rank, function))

@@ -6,7 +6,7 @@ import os
 import pytest
 
 import ddpnb
-from ddpnb.rundir import read_json
+from ddpnb.json_files import read_json
 from tests.launch.scripts import ALL_REDUCE, SAY_RANK, script
 
 DEADLINE = 180
@@ -16,6 +16,7 @@ import json, os, sys
 def main():
     names = ["RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR"]
     names += ["OMP_NUM_THREADS", "TORCHELASTIC_USE_AGENT_STORE", "SLURM_PROCID"]
+    names += ["TORCHELASTIC_RESTART_COUNT", "ROLE_RANK"]
     names += ["DDPNB_MASTER_PORT"]
     print(json.dumps({n: os.environ.get(n) for n in names} | {
         "port": int(os.environ.get("MASTER_PORT", 0)) > 0,
@@ -62,7 +63,8 @@ def test_ranks_get_the_contract_of_torchrun(launcher, tmp_path, monkeypatch):
             assert (seen["WORLD_SIZE"], seen["LOCAL_WORLD_SIZE"]) == ("2", "2")
             assert (seen["GROUP_RANK"], seen["MASTER_ADDR"]) == ("0", "127.0.0.1")
             assert seen["port"]
-            assert seen["TORCHELASTIC_USE_AGENT_STORE"] in (None, "False")
+            assert seen["TORCHELASTIC_USE_AGENT_STORE"] == "False"
+            assert (seen["TORCHELASTIC_RESTART_COUNT"], seen["ROLE_RANK"]) == ("0", str(rank))
 
 
 def test_torchrun_restarts_and_the_log_goes_on(tmp_path):

@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 import ddpnb
+from ddpnb.json_files import read_json
 from ddpnb.process import ProcessId
 from ddpnb.records import JobState
-from ddpnb.rundir import read_json
 from tests.conftest import wait_until
 from tests.launch.scripts import SLEEP, STUBBORN, script
 
@@ -91,6 +91,25 @@ except KeyboardInterrupt:
 
     assert [str(line) for line in job.logs(0)] == ["up", "saving", "saved"]
     assert [str(line) for line in job.logs(1)] == ["up"]
+
+
+def test_a_stop_after_a_rank_has_failed_does_not_hide_the_failure():
+    code = """
+import os, signal, time
+if os.environ["RANK"] == "1":
+    print("up")
+    raise ValueError("the cause")
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("up")
+time.sleep(600)
+"""
+    job = launched(code, grace=0.5)
+    wait_until(lambda: job.run.rank(1).error(0).exists(), what="rank 1 has failed")
+
+    assert job.stop() is JobState.FAILED
+
+    with pytest.raises(ddpnb.WorkerFailedError, match="First to fail: rank 1, ValueError"):
+        job.result()
 
 
 def test_kill_does_not_wait_for_the_grace():

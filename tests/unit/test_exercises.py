@@ -12,10 +12,11 @@ from ddpnb.errors import DdpnbError
 from ddpnb.exercises import Verdict, check, compare, device_for, exercise, myth, predict
 from ddpnb.exercises import process_tree as tree_of
 from ddpnb.job import Job
+from ddpnb.json_files import append_json_lines, write_json
 from ddpnb.launchers.torchrun import Torchrun
 from ddpnb.process import ProcessId
 from ddpnb.records import Event
-from ddpnb.rundir import RunDir, append_json_lines, write_json
+from ddpnb.rundir import RunDir
 from ddpnb.spec import LaunchSpec
 
 HOSTILE = "<img src=x onerror=alert(1)> & \"quotes\" 'too' </td> `<b>code</b>`"

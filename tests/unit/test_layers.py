@@ -14,9 +14,9 @@ from tests.conftest import ROOT
 TABLE = {
     5: "notebook cli demo lab terminal execution __main__",
     4: "compare profile doctor diagnose exercises options",
-    3: "job api plan capture",
+    3: "job api plan sources capture",
     2: "launchers worker",
-    1: "rundir tail monitor process failures",
+    1: "rundir lines tail monitor process failures json_files",
     0: "errors spec records call",
 }
 LINE = {room: line for line, rooms in TABLE.items() for room in rooms.split()}

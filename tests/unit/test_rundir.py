@@ -7,9 +7,10 @@ import stat
 import pytest
 
 from ddpnb.errors import RunDirError
+from ddpnb.json_files import read_json, write_json
 from ddpnb.process import ProcessId
 from ddpnb.records import JobState
-from ddpnb.rundir import RunDir, read_json, runs_folder, write_json
+from ddpnb.rundir import RunDir, runs_folder
 from ddpnb.spec import LaunchSpec
 
 ME = ProcessId.of(os.getpid())

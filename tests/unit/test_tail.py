@@ -4,11 +4,12 @@ import json
 
 import pytest
 
+from ddpnb.lines import LineReader, plain_text, shown_text
 from ddpnb.process import ProcessId
 from ddpnb.records import Event, LogLine, parse_events
 from ddpnb.rundir import RunDir
 from ddpnb.spec import LaunchSpec
-from ddpnb.tail import LineReader, Tail, plain_text, read_lines, shown_text
+from ddpnb.tail import Tail, read_lines
 
 
 @pytest.fixture
@@ -105,7 +106,7 @@ def test_reader_keeps_little_of_a_bar_that_never_ends_its_line(tmp_path):
     reader.read()
 
     assert reader.unfinished().text.strip() == "199999/999"
-    assert len(reader._rest) < 100
+    assert len(reader._rest) <= 1 << 20
 
 
 def test_tail_gives_each_record_once_and_the_rest_at_the_end(run):
@@ -166,3 +167,77 @@ def test_events_behind_half_a_line_are_read():
     found = parse_events(b'{"rank": 0, "ti' + line + b"\nnonsense\n" + line + b"\n" + line[:9])
 
     assert found == [whole, whole]
+
+
+def test_reader_keeps_the_first_part_of_a_line_that_is_too_long(tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(b"a" * (3 << 20) + b"\nnext\n")
+    reader = LineReader(path, 0, "stdout")
+
+    long, following = reader.read()
+
+    assert long.text.startswith("a" * (1 << 20) + " … 2,097,152 more bytes")
+    assert (following.text, following.offset) == ("next", (3 << 20) + 1)
+
+
+@pytest.mark.parametrize("size", [300_000, (1 << 20) - 1, 1 << 20])
+def test_reader_gives_a_long_line_whole(tmp_path, size):
+    path = tmp_path / "log"
+    path.write_bytes(b"a" * size)
+    reader = LineReader(path, 0, "stdout")
+
+    assert reader.read() == []
+    assert reader.unfinished().text == "a" * size
+
+
+def test_reader_passes_over_a_line_that_has_not_ended_and_keeps_its_place(tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(b"first\n" + b"x" * 5000)
+    reader = LineReader(path, 0, "stdout")
+    reader.read(max_bytes=1000)
+    with path.open("ab") as file:
+        file.write(b"yz\nnext\n")
+
+    rest, following = reader.read()
+
+    assert (rest.text, rest.offset) == ("… yz", 5006)
+    assert (following.text, following.offset) == ("next", 5009)
+
+
+def test_reader_goes_on_behind_what_was_given_back_to_the_disk(tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(b"one\ntwo" + bytes(100) + b"lf\nlast\n")
+    reader = LineReader(path, 0, "stdout", lambda: (7, 107))
+
+    lines = reader.read()
+
+    assert texts(lines) == [
+        "one",
+        "two",
+        "… 100 bytes are gone here: the run had written more than max_log_bytes",
+        "… lf",
+        "last",
+    ]
+    assert [line.offset for line in lines] == [0, 4, 7, 107, 110]
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    (b"a\nb\nc\n", ["b", "c"]),
+    (b"a\nb\nc", ["b", "c"]),
+    (b"a\n", ["a"]),
+    (b"", []),
+    (b"a\n" * (1 << 20) + b"b\n", ["a", "b"]),
+])  # fmt: skip
+def test_read_lines_gives_the_last_ones(run, text, expected):
+    run.rank(0).stdout.write_bytes(text)
+
+    assert texts(read_lines(run, [0], last=2)) == expected
+    assert read_lines(run, [0], last=0) == []
+
+
+def test_a_clock_that_was_set_back_does_not_change_the_order_of_a_ranks_lines(run):
+    run.rank(0).stdout.write_text("a\nb\n")
+    ticks = [{"time": 10.0, "sizes": {"0/stdout": 2}}, {"time": 5.0, "sizes": {"0/stdout": 4}}]
+    run.timeline.write_text("".join(json.dumps(tick) + "\n" for tick in ticks))
+
+    assert [(str(line), line.time) for line in read_lines(run)] == [("a", 10.0), ("b", 10.0)]

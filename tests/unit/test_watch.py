@@ -5,10 +5,11 @@ import os
 import pytest
 
 from ddpnb.job import Job
+from ddpnb.json_files import write_json
 from ddpnb.notebook.watch import Watch
 from ddpnb.process import ProcessId
 from ddpnb.records import JobState
-from ddpnb.rundir import RunDir, write_json
+from ddpnb.rundir import RunDir
 from ddpnb.spec import LaunchSpec
 
 

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from ddpnb.json_files import read_json
 from ddpnb.records import Event
-from ddpnb.rundir import RankDir, RunDir, read_json
+from ddpnb.rundir import RankDir, RunDir
 from ddpnb.worker.events import log, progress, report
 
 

@@ -1,0 +1,53 @@
+"""Which rank is named as the first to fail, from what is in a run folder."""
+
+import pytest
+
+from ddpnb.failures import describe, read_failures
+from ddpnb.json_files import write_json
+from ddpnb.process import ProcessId
+from ddpnb.rundir import RunDir
+from ddpnb.spec import LaunchSpec
+
+LOST = "[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:4242"
+
+
+@pytest.fixture
+def run(tmp_path):
+    run = RunDir.propose(tmp_path / "runs", "train")
+    spec = LaunchSpec(name="train", script=tmp_path / "train.py", nproc_per_node=3)
+    run.create(spec, launcher={}, command={}, script=None, owner=ProcessId.of(1))
+    return run
+
+
+def failed(run, *ranks):
+    """Write how the ranks ended: (exitcode, time, message of the error or None)."""
+    exits = []
+    for rank, (exitcode, time, message) in enumerate(ranks):
+        run.rank(rank).path.mkdir(parents=True)
+        exits.append({"rank": rank, "attempt": 0, "exitcode": exitcode, "time": time})
+        if message is not None:
+            error = {"time": time, "type": "RuntimeError", "message": message, "traceback": ""}
+            write_json(run.rank(rank).error(0), error | {"exitcode": exitcode})
+    write_json(run.exit, {"returncode": 1, "reason": None, "exits": exits})
+    return read_failures(run)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "first"),
+    [
+        # the launcher's SIGTERM was seen before the death that it followed
+        ([(-15, 10.0, None), (7, 10.1, None), (0, 11.0, None)], 1),
+        # a lost connection was recorded before the error that had closed it
+        ([(1, 10.0, LOST), (1, 10.2, "mine"), (-15, 10.3, None)], 1),
+        # somebody ended rank 2 with SIGTERM; the others lost their connection to it
+        ([(1, 10.0, LOST), (1, 10.1, LOST), (-15, 10.1, None)], 2),
+        # far apart, time alone decides
+        ([(-15, 10.0, None), (0, 12.0, None), (1, 20.0, "later")], 0),
+    ],
+)
+def test_the_first_to_fail_is_the_one_that_no_other_explains(run, ranks, first):
+    failures = failed(run, *ranks)
+
+    assert failures[0].rank == first
+    assert failures[0].consequence_of is None
+    assert f"First to fail: rank {first}" in describe(run, failures)

@@ -56,6 +56,8 @@ def launch(
         timeout: seconds after which the run is stopped and counts as failed.
         grace: seconds that ranks get to end themselves when the run is stopped.
         detach: True lets the run go on when this process ends.
+        max_log_bytes: what all logs of the run may take on the disk (2 GiB), None: no limit. Beyond
+            it the middle of the long ones is given up; first and last 64 MiB of a stream are kept.
         arguments: any other keyword is an argument of the function (literals only).
 
     Raises:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ddpnb.hints import hint
 from ddpnb.json_files import read_json
 from ddpnb.lines import plain_text, shown_text
 from ddpnb.records import Exit, RankFailure
 from ddpnb.rundir import RunDir
 from ddpnb.spec import LaunchSpec
+from ddpnb.tail import read_lines
+from ddpnb.tracebacks import operation, place_in_stacks, place_in_traceback
 
 __all__ = ["describe", "read_exits", "read_failures"]
 
@@ -22,7 +24,11 @@ _SAME_MOMENT_SECONDS = 1.0
 _LOST_CONNECTION = re.compile(
     r"Connection (closed|reset) by|gloo/transport|ncclRemoteError|Broken pipe|NCCL.*abort"
 )
+_TIMED_OUT = re.compile(
+    r"Timed out waiting \d+ ?ms for|Watchdog caught collective operation timeout"
+)
 _TAIL_BYTES = 16_384
+_LAST_LINES = 5
 _FATAL = "Fatal Python error:"  # faulthandler's stacks follow
 _TRACEBACK = "Traceback (most recent call last):"
 # What a rank raises when mp.spawn's child failed: it says that, and not why.
@@ -46,12 +52,67 @@ def read_failures(run: RunDir) -> list[RankFailure]:
     if not found:
         return _launcher_failure(run)
     first, *others = _by_cause(found)
-    return [first] + [
+    left = _who_left_early(run, spec, first)
+    if left is not None:
+        first, others = left, [first, *others]
+    failures = [first] + [
         other
         if (other.type, other.message) == (first.type, first.message) and first.type
         else replace(other, consequence_of=first.rank)
         for other in others
     ]
+    return [_with_wait(run, spec, failures), *failures[1:]]
+
+
+def _who_left_early(run: RunDir, spec: LaunchSpec, first: RankFailure) -> RankFailure | None:
+    """Return the rank that had left with exit code 0 when `first` failed of missing it."""
+    if first.time is None or not _is_missing_another(run, first):
+        return None
+    before = first.time + _SAME_MOMENT_SECONDS
+    left = [e for e in read_exits(run) if e.exitcode == 0 and e.time is not None]
+    early = min(left, key=lambda exit_: exit_.time or 0.0, default=None)
+    if early is None or (early.time or 0.0) > before:
+        return None
+    place = place_in_traceback(first.traceback, spec.script, run.script)
+    during = operation(first.traceback) or "a collective"
+    where = f" ({place})" if place else ""
+    return RankFailure(
+        rank=early.rank,
+        time=early.time,
+        exitcode=0,
+        message=f"left with exit code 0 while rank {first.rank} was still in {during}{where}",
+        hint=(
+            "all ranks must take part in every collective, `backward` of a DDP model included: look"
+            " for a loop, a `break`, a `return` or a sys.exit that depends on the rank or on its"
+            " own share of the data, and let the ranks agree first (an all_reduce of the flag)"
+        ),
+    )
+
+
+def _with_wait(run: RunDir, spec: LaunchSpec, failures: list[RankFailure]) -> RankFailure:
+    """Return the first failure; if it waited in vain, with what the others did meanwhile."""
+    first = failures[0]
+    if first.hint or not _TIMED_OUT.search(f"{first.message}\n{first.traceback}"):
+        return first
+    place = place_in_traceback(first.traceback, spec.script, run.script)
+    waited = f"rank {first.rank} waited in {operation(first.traceback) or 'a collective'}"
+    words = [waited + (f" ({place})" if place else "")]
+    for other in failures[1:]:
+        if other.rank is not None and other.rank != first.rank:
+            text = _last_text(run.rank(other.rank).stacks)
+            was_at = place_in_stacks(text, spec.script, run.script)
+            if was_at is not None:
+                words.append(f"rank {other.rank} had not come so far, it was at {was_at}")
+    advice = (
+        "do slow work before init_process_group or on all ranks alike, or give"
+        " init_process_group a longer timeout="
+    )
+    return replace(first, hint="; ".join([*words, advice]))
+
+
+def _is_missing_another(run: RunDir, failure: RankFailure) -> bool:
+    text = failure.message or _last_text(run.rank(failure.rank or 0).stderr)
+    return bool(_LOST_CONNECTION.search(text) or _TIMED_OUT.search(text))
 
 
 def _by_cause(failures: list[RankFailure]) -> list[RankFailure]:
@@ -85,7 +146,10 @@ def describe(run: RunDir, failures: list[RankFailure]) -> str:
         same = [f for f in others if f.consequence_of is None]
         later = [f for f in others if f.consequence_of is not None]
         if same:
-            parts.append(f"The same error on ranks {_numbers([failures[0], *same])}.")
+            width = run.read_spec().world_size
+            alike = [failures[0], *same]
+            whom = f"all {width} ranks" if len(alike) == width else f"ranks {_numbers(alike)}"
+            parts.append(f"The same error on {whom}.")
         if later:
             parts.append(
                 "Ended as a consequence: " + "; ".join(f"rank {f.rank}, {_short(f)}" for f in later)
@@ -95,6 +159,8 @@ def describe(run: RunDir, failures: list[RankFailure]) -> str:
         first = failures[0]
         if first.traceback:
             parts.append(f"\n{first.traceback.rstrip()}")
+        elif first.rank is not None and (said := _last_lines(run, first.rank)):
+            parts.append("\n".join([f"\nThe last lines of rank {first.rank}:", *said]))
         who = "the launcher" if first.rank is None else f"rank {first.rank}"
         parts.append(f"\nFirst to fail: {who}, {first.summary}")
         if first.hint:
@@ -135,8 +201,9 @@ def _failure(
         message=_shown(failure.message),
         traceback=_shown(failure.traceback),
     )
-    stopped = (read_json(run.exit) or {}).get("reason") is not None
-    return replace(clean, hint=failure.hint or _hint(clean, spec, stopped=stopped))
+    ended = read_json(run.exit) or {}
+    stopped, kills = ended.get("reason") is not None, ended.get("oom_kills")
+    return replace(clean, hint=failure.hint or hint(clean, spec, stopped=stopped, oom_kills=kills))
 
 
 def _launcher_failure(run: RunDir) -> list[RankFailure]:
@@ -179,45 +246,6 @@ def _shown(text: str) -> str:
     return "\n".join(plain_text(shown_text(line)) for line in data.split(b"\n"))
 
 
-def _hint(failure: RankFailure, spec: LaunchSpec, *, stopped: bool) -> str:
-    """Return what usually helps, for failures that everybody meets once."""
-    text = f"{failure.message}\n{failure.traceback}"
-    if "bootstrapping phase" in text:
-        place = re.search(rf'File "{re.escape(str(spec.script))}", line (\d+), in <module>', text)
-        line = f", line {place[1]}" if place else ""
-        return (
-            f"{spec.target}{line} starts processes at the top level of the script, and each of them"
-            " runs the script again; put that line under `if __name__ == '__main__':`"
-        )
-    if "attempted relative import with no known parent package" in text and spec.script is not None:
-        module, folder = _as_module(spec.script)
-        return (
-            f"{spec.script.name} uses a relative import, so it must be run as a module:"
-            f" `-m {module}` from the folder {folder}"
-        )
-    chosen = spec.env.get("PYTHONIOENCODING") or os.environ.get("PYTHONIOENCODING")
-    if failure.type == "UnicodeEncodeError" and chosen:
-        return (
-            f"the output's encoding was chosen by PYTHONIOENCODING={chosen} and cannot show this"
-            " text; take the variable away, or set it to utf-8"
-        )
-    if "EADDRINUSE" in text or "Address already in use" in text:
-        return "another process has the port; leave the port out, and a free one is taken"
-    if failure.signal == "SIGKILL" and not stopped:
-        return (
-            "nobody here sent this signal; most often the machine ran out of memory (see `dmesg`)"
-        )
-    return ""
-
-
-def _as_module(script: Path) -> tuple[str, Path]:
-    parts, folder = [script.stem], script.parent
-    while (folder / "__init__.py").exists():
-        parts.insert(0, folder.name)
-        folder = folder.parent
-    return ".".join(parts), folder
-
-
 def _last_text(path: Path) -> str:
     """Return the end of a log as a terminal would show it."""
     try:
@@ -230,6 +258,11 @@ def _last_text(path: Path) -> str:
     return "\n".join(shown_text(line) for line in (lines if size <= _TAIL_BYTES else lines[1:]))
 
 
+def _last_lines(run: RunDir, rank: int) -> list[str]:
+    lines = [line.text for line in read_lines(run, [rank], last=_LAST_LINES)]
+    return [f"  {_shown(line)}" for line in lines if line.strip()]
+
+
 def _signal_name(code: int | None) -> str | None:
     if code is None or code >= 0:
         return None
@@ -240,7 +273,12 @@ def _signal_name(code: int | None) -> str | None:
 
 
 def _short(failure: RankFailure) -> str:
+    """Return in a few words how a rank ended that is not to blame."""
+    if failure.signal == "SIGTERM" and not failure.type:
+        return "ended by the launcher (SIGTERM)"
     text = failure.summary.splitlines()[0]
+    if _LOST_CONNECTION.search(failure.message):
+        text = f"which lost its connection ({failure.type})"
     return text if len(text) <= 120 else text[:119] + "…"
 
 

@@ -1,10 +1,12 @@
 """Json files that a reader never sees in part, and json lines that are appended whole.
 
-Used by keeper, supervisor and ranks, so it is stdlib only.
+What must be said even on a full disk is written into blocks that were reserved for it. Used by
+keeper, supervisor and ranks, so it is stdlib only.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -13,7 +15,16 @@ from typing import Any
 
 from ddpnb.errors import RunDirError
 
-__all__ = ["append_json_lines", "read_json", "write_json", "write_private"]
+__all__ = [
+    "append_json_lines",
+    "free_reserves",
+    "read_json",
+    "reserve",
+    "write_json",
+    "write_private",
+]
+
+_RESERVED_BYTES = 32 << 10
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -32,13 +43,34 @@ def read_json(path: Path) -> dict[str, Any] | None:
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
     """Write a json file so that a reader sees the old one or the new one, never a part."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    text = json.dumps(data, ensure_ascii=False, indent=1)
+    text = json.dumps(data, ensure_ascii=False, indent=1).encode("utf-8", "backslashreplace")
     try:
-        write_private(temporary, text.encode("utf-8", "backslashreplace"))
+        write_private(temporary, text)
         temporary.replace(path)
     except OSError:
         temporary.unlink(missing_ok=True)
-        raise
+        if len(text) > _RESERVED_BYTES or not _reserved(path).exists():
+            raise
+        _write_into_reserved(path, text)
+
+
+def reserve(path: Path) -> None:
+    """Hold disk space for a json file that must be writable when the disk is full.
+
+    The space is given back by `free_reserves`.
+    """
+    fd = os.open(_reserved(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        with contextlib.suppress(OSError):  # full already: then nothing can be held
+            os.posix_fallocate(fd, 0, _RESERVED_BYTES)
+    finally:
+        os.close(fd)
+
+
+def free_reserves(folder: Path) -> None:
+    """Give back what is still reserved in a folder."""
+    for path in folder.glob(_reserved(folder / "*.json").name):
+        path.unlink(missing_ok=True)
 
 
 def append_json_lines(fd: int, lines: Iterable[Mapping[str, Any]]) -> None:
@@ -55,3 +87,16 @@ def write_private(path: Path, data: bytes) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
         file.write(data)
+
+
+def _reserved(path: Path) -> Path:
+    return path.with_name(f".{path.name}.reserved")
+
+
+def _write_into_reserved(path: Path, text: bytes) -> None:
+    """Write over the blocks that are held already, and give the file its name."""
+    reserved = _reserved(path)
+    with reserved.open("r+b") as file:
+        file.write(text)
+        file.truncate()
+    reserved.replace(path)

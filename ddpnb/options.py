@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -96,6 +97,11 @@ OPTIONS: list[click.Parameter] = [
         metavar="SECONDS",
         help="How long ranks may take to end themselves when the run is stopped.",
     ),
+    click.Option(
+        ["--max-log-bytes"],
+        metavar="BYTES",
+        help="What all logs may take on the disk, e.g. 500M (2G); none: no limit.",
+    ),
     click.Option(["--detach"], is_flag=True, help="Let the run go on when its owner ends."),
     click.Option(
         ["-m", "--module"], is_flag=True, help="TARGET is a module, run as python -m does it."
@@ -167,6 +173,8 @@ def to_launch(given: dict[str, Any]) -> LaunchWords:
         if given[key] is not None
     }
     options["launcher"] = _launcher(given)
+    if given["max_log_bytes"] is not None:
+        options["max_log_bytes"] = _bytes(given["max_log_bytes"])
     if given["gpus"] is not None:
         options["gpus"] = [part.strip() for part in given["gpus"].split(",") if part.strip()]
     if given["env"]:
@@ -222,6 +230,15 @@ def _launcher(given: dict[str, Any]) -> Launcher:
     if kind == "spawn":
         return Spawn(function=given["function"] or "main", master_port=given["master_port"])
     return Torchrun(max_restarts=given["max_restarts"] or 0, master_port=given["master_port"])
+
+
+def _bytes(text: str) -> int | None:
+    if text.lower() == "none":
+        return None
+    found = re.fullmatch(r"(\d+)([kmgt]?)(i?b)?", text.lower())
+    if found is None:
+        raise SpecError(f"--max-log-bytes {text!r} is no size; write 500M, 2G, or none")
+    return int(found[1]) << 10 * " kmgt".index(found[2] or " ")
 
 
 def _assignment(text: str) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from ddpnb.launchers.python import Python
 from ddpnb.launchers.torchrun import Torchrun
 from ddpnb.rundir import RunDir, runs_folder
 from ddpnb.sources import Source, from_function, from_words
-from ddpnb.spec import LaunchSpec
+from ddpnb.spec import DEFAULT_LOG_BYTES, LaunchSpec
 
 __all__ = ["Plan", "plan"]
 
@@ -52,6 +52,7 @@ def plan(
     timeout: float | None = None,
     grace: float = 5.0,
     detach: bool = False,
+    max_log_bytes: int | None = DEFAULT_LOG_BYTES,
     **arguments: Any,
 ) -> Plan:
     """Resolve and check everything that was asked for; `launch` documents the parameters.
@@ -91,6 +92,7 @@ def plan(
         timeout=timeout,
         grace=grace,
         detach=detach,
+        max_log_bytes=max_log_bytes,
     )
     spec.check_machine()
     mechanism.check(spec, source.text)

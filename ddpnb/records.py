@@ -206,10 +206,10 @@ class RankFailure:
         if self.type:
             return f"{self.type}: {self.message}" if self.message else self.type
         if self.signal:
-            return f"killed by {self.signal}"
-        if self.exitcode is not None:
-            return f"exit code {self.exitcode}"
-        return self.message or "ended without a word"
+            return f"killed by {self.signal} (exit code {self.exitcode})"
+        if self.message:
+            return self.message
+        return f"exit code {self.exitcode}" if self.exitcode is not None else "ended without a word"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -49,6 +49,7 @@ class RankDir:
         self.stdout = path / "stdout.log"
         self.stderr = path / "stderr.log"
         self.events = path / "events.jsonl"
+        self.stacks = path / "stacks.log"
 
     def error(self, attempt: int) -> Path:
         """Return the file that the bootstrap writes when the script of this attempt raises."""

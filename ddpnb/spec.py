@@ -19,6 +19,9 @@ Device = Literal["cpu", "cuda"]
 # machine down.
 MAX_RANKS_PER_CORE = 32
 
+DEFAULT_LOG_BYTES = 2 << 30
+LEAST_LOG_BYTES = 1 << 20
+
 LAUNCHERS_OWN = frozenset(
     "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT DDPNB_RUN"
     " DDPNB_MASTER_PORT TORCHELASTIC_RESTART_COUNT".split()
@@ -58,6 +61,8 @@ class LaunchSpec:
     """Seconds between the polite stop (SIGINT) and the next step (SIGTERM, then SIGKILL)."""
     detach: bool = False
     """True: the run outlives the kernel that started it."""
+    max_log_bytes: int | None = DEFAULT_LOG_BYTES
+    """What all logs of the run together may take on the disk; None: no limit."""
 
     def __post_init__(self) -> None:
         _check_strings("name", (self.name,))
@@ -77,6 +82,13 @@ class LaunchSpec:
         _check_seconds("grace", self.grace)
         if self.timeout is not None:
             _check_seconds("timeout", self.timeout)
+        if self.max_log_bytes is not None:
+            _check_count("max_log_bytes", self.max_log_bytes)
+            if self.max_log_bytes < LEAST_LOG_BYTES:
+                raise SpecError(
+                    f"max_log_bytes is {self.max_log_bytes}; it must be at least"
+                    f" {LEAST_LOG_BYTES} (1 MiB), or None for no limit"
+                )
         _check_strings("args", self.args)
         _check_env(self.env)
 

@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ddpnb.json_files import write_json
+from ddpnb.json_files import free_reserves, reserve, write_json
 from ddpnb.launchers.supervisor import ORDERS, Supervisor
 from ddpnb.launchers.tree import become_subreaper, ignore_terminal, sweep
 from ddpnb.process import ProcessId
@@ -51,6 +51,7 @@ def main() -> None:
 def keep(run: RunDir, tell: int) -> None:
     """Be the keeper: outlive the supervisor, sweep what is left, write exit.json."""
     become_subreaper()
+    reserve(run.exit)  # how it ended must be said also when the run has filled the disk
     report, say = os.pipe()
     # An order may come as soon as the supervisor has told who we are; it waits until we do. No
     # handlers: one that comes between Python's last look and a blocking waitpid would be lost.
@@ -77,6 +78,8 @@ def keep(run: RunDir, tell: int) -> None:
     ended["left"] = left
     ended.setdefault("ended", time.time())
     write_json(run.exit, ended)
+    for folder in (run.path, *(run.rank(rank).path for rank in run.ranks())):
+        free_reserves(folder)
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
 
 

@@ -9,13 +9,14 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from ddpnb.json_files import read_json, write_json
+from ddpnb.launchers.log_cap import LogCap
+from ddpnb.launchers.memory import oom_kills
 from ddpnb.launchers.ports import reserve_port
 from ddpnb.launchers.tree import (
     TERM_SECONDS,
@@ -23,8 +24,10 @@ from ddpnb.launchers.tree import (
     die_with_parent,
     ignore_terminal,
     reap,
+    say,
     sweep,
 )
+from ddpnb.launchers.trouble import Trouble
 from ddpnb.launchers.watch import Watch
 from ddpnb.process import ProcessId, descendants
 from ddpnb.rundir import RunDir
@@ -52,6 +55,9 @@ class Supervisor:
         self.owner = ProcessId.from_json(described["owner"]) if described["owner"] else None
         self.selector = selectors.DefaultSelector()
         self.watch = Watch(run, lambda fd: self._register(fd, self.watch.ended))
+        self.trouble = Trouble(run, self.watch, say)
+        self.log_cap = LogCap(run, self.spec.get("max_log_bytes"))
+        self.oom_kills_before = oom_kills()
         self.launcher: subprocess.Popen[bytes] | None = None
         self.returncode: int | None = None
         self.started: float | None = None
@@ -77,15 +83,11 @@ class Supervisor:
             if self.launcher is None and self.reason is None and self._may_start():
                 self._start()
             self._stop_further()
+            if self.reason is None:
+                self.trouble.look(time.monotonic())
         self._end_leftovers()
-        self.watch.look()
-        return {
-            "returncode": self.returncode,
-            "reason": None if self.failed_before else self.reason,
-            "started": self.started,
-            "ended": time.time(),
-            "exits": [asdict(exit_) for exit_ in self.watch.exits()],
-        }
+        self._look()
+        return self._ending(None if self.failed_before else self.reason)
 
     def _listen(self) -> None:
         read, write = os.pipe()
@@ -116,7 +118,12 @@ class Supervisor:
                 self.selector.unregister(key.fd)
             key.data(key.fd)
         reap(self._note_exit)
+        self._look()
+
+    def _look(self) -> None:
         self.watch.look()
+        if said := self.log_cap.keep(self.watch.sizes):
+            say(said)
 
     def _note_exit(self, pid: int, exitcode: int) -> None:
         if self.launcher is not None and pid == self.launcher.pid:
@@ -162,19 +169,21 @@ class Supervisor:
         """The keeper is dead: end everything here and write exit.json in its place."""
         left = sweep()
         self.watch.look()
-        exits = [asdict(exit_) for exit_ in self.watch.exits()]
-        write_json(
-            self.run.exit,
-            {
-                "returncode": self.returncode,
-                "reason": "supervisor died",
-                "started": self.started,
-                "ended": time.time(),
-                "exits": exits,
-                "left": left,
-            },
-        )
+        write_json(self.run.exit, self._ending("supervisor died") | {"left": left})
         os._exit(1)
+
+    def _ending(self, reason: str | None) -> dict[str, Any]:
+        """Return what exit.json shall say of the run as it has ended now."""
+        now = oom_kills()
+        known = now is not None and self.oom_kills_before is not None
+        return {
+            "returncode": self.returncode,
+            "reason": reason,
+            "started": self.started,
+            "ended": time.time(),
+            "oom_kills": (now or 0) - (self.oom_kills_before or 0) if known else None,
+            "exits": [asdict(exit_) for exit_ in self.watch.exits()],
+        }
 
     def _may_start(self) -> bool:
         return all(run.is_over() for run in self.after)
@@ -197,7 +206,7 @@ class Supervisor:
             )
         except OSError as error:
             self.reason = f"could not start {argv[0]} in {self.command['cwd']}: {error.strerror}"
-            self._note(self.reason)
+            say(self.reason)
             return
         self.started, self.started_monotonic = time.time(), time.monotonic()
         self._write_processes()
@@ -207,9 +216,9 @@ class Supervisor:
         self.reason = reason
         if self.launcher is None:
             return
-        self.failed_before = self.watch.has_failure()
+        self.failed_before = bool(self.watch.with_error())
         grace = float(self.spec["grace"])
-        self._note(f"{reason}: SIGINT now, SIGTERM after {grace:g} s, then SIGKILL")
+        say(f"{reason}: SIGINT now, SIGTERM after {grace:g} s, then SIGKILL")
         self.stage, self.next_stage_at = "interrupt", time.monotonic() + grace
         if self.command["interrupt"] == "launcher" or not self.watch.alive():
             self._signal_launcher(signal.SIGINT)
@@ -229,7 +238,7 @@ class Supervisor:
         if self.stage is None or time.monotonic() < self.next_stage_at:
             return
         if self.stage == "interrupt":
-            self._note("SIGTERM to the ranks that are left")
+            say("SIGTERM to the ranks that are left")
             self.stage, self.next_stage_at = "terminate", time.monotonic() + TERM_SECONDS
             alive = self.watch.alive()
             for rank in alive:
@@ -241,7 +250,7 @@ class Supervisor:
 
     def _kill(self) -> None:
         if self.stage != "kill":
-            self._note("SIGKILL to everything that is left")
+            say("SIGKILL to everything that is left")
         self.stage = "kill"
         for process in descendants(os.getpid()):
             process.send(signal.SIGKILL)
@@ -280,6 +289,3 @@ class Supervisor:
                 "detached": self.owner is None,
             },
         )
-
-    def _note(self, text: str) -> None:
-        print(f"ddpnb: {text}", file=sys.stderr, flush=True)

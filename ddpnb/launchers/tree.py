@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -18,6 +19,7 @@ __all__ = [
     "die_with_parent",
     "ignore_terminal",
     "reap",
+    "say",
     "sweep",
 ]
 
@@ -69,6 +71,12 @@ def reap(note: Callable[[int, int], Any]) -> None:
         if pid == 0:
             return
         note(pid, os.waitstatus_to_exitcode(status))
+
+
+def say(text: str) -> None:
+    """Write a line to launcher.log, which our stderr is."""
+    with contextlib.suppress(OSError):  # a full disk must not end who ends the ranks
+        print(f"ddpnb: {text}", file=sys.stderr, flush=True)
 
 
 def sweep() -> list[int]:

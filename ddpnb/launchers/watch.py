@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ddpnb.json_files import append_json_lines, read_json
+from ddpnb.launchers.tree import say
 from ddpnb.process import ProcessId
 from ddpnb.records import Exit, parse_events
 from ddpnb.rundir import RunDir
@@ -25,9 +25,16 @@ class RankProcess:
     attempt: int
     process: ProcessId
     pidfd: int | None = None
+    stacks_signal: int | None = None
+    """The signal that makes it write down its stacks, if it is armed."""
     interrupted: bool = False
     """Whether it has been sent the SIGINT of a polite stop."""
+    terminated: bool = False
+    """Whether it has been sent SIGTERM because it had failed and did not leave."""
     ended: float | None = None
+    """Unix time in seconds."""
+    ended_at: float | None = None
+    """The same by the monotonic clock."""
     exitcode: int | None = None
 
 
@@ -42,8 +49,12 @@ class Watch:
     def __init__(self, run: RunDir, on_pidfd: Callable[[int], None]) -> None:
         self._run = run
         self._on_pidfd = on_pidfd
-        self._sizes: dict[str, int] = {}
+        self.sizes: dict[str, int] = {}
+        """Of each stream, in bytes."""
+        self.last_sign: dict[int, float] = {}
+        """When each rank last wrote anything, by the monotonic clock."""
         self._events_read: dict[int, int] = {}
+        self._told = False
         self._reaped: dict[int, int] = {}
         self._timeline = os.open(
             run.timeline, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
@@ -59,21 +70,26 @@ class Watch:
                 size = path.stat().st_size
             except FileNotFoundError:
                 continue
-            if size != self._sizes.get(name, 0):
-                grown[name] = self._sizes[name] = size
+            if size != self.sizes.get(name, 0):
+                grown[name] = self.sizes[name] = size
+                writer = name.partition("/")[0]
+                if writer.isdecimal():
+                    self.last_sign[int(writer)] = time.monotonic()
         if grown:
             self._date({"time": round(now, 2), "sizes": grown})
         for rank in self._run.ranks():
             self._read_starts(rank)
         for process in self.ranks.values():
             if process.ended is None and process.pidfd is None and not process.process.is_alive():
-                process.ended = now
+                _end(process)
 
     def _date(self, tick: dict[str, Any]) -> None:
         try:
             append_json_lines(self._timeline, [tick])
         except OSError as error:  # a full disk costs the lines their dates, and not the run
-            print(f"ddpnb: cannot write the timeline: {error.strerror}", file=sys.stderr)
+            if not self._told:
+                say(f"cannot write the timeline: {error.strerror}")
+            self._told = True
 
     def _read_starts(self, rank: int) -> None:
         position = self._events_read.get(rank, 0)
@@ -87,6 +103,7 @@ class Watch:
         except FileNotFoundError:
             return
         self._events_read[rank] = position + text.rfind(b"\n") + 1
+        self.last_sign[rank] = time.monotonic()
         if b'"start"' in text:  # parsing every metric of every rank would cost a core
             for event in parse_events(text):
                 if event.kind == "start":
@@ -98,12 +115,13 @@ class Watch:
             rank=rank,
             attempt=attempt,
             process=ProcessId(pid=int(data["pid"]), start_time=int(data["start_time"])),
+            stacks_signal=data.get("signals", {}).get("stacks"),
         )
         rank_process.pidfd = rank_process.process.open()
         if rank_process.pidfd is not None:
             self._on_pidfd(rank_process.pidfd)
         elif not rank_process.process.is_alive():
-            rank_process.ended = time.time()
+            _end(rank_process)
         self.ranks[rank, attempt] = rank_process
         if rank_process.process.pid in self._reaped:  # gone before its first event was read
             self.reaped(rank_process.process.pid, self._reaped[rank_process.process.pid])
@@ -112,7 +130,7 @@ class Watch:
         """Note that the process behind this pidfd has just ended; the pidfd is closed."""
         for process in self.ranks.values():
             if process.pidfd == pidfd:
-                process.ended = time.time()
+                _end(process)
                 process.pidfd = None
         os.close(pidfd)
 
@@ -122,19 +140,20 @@ class Watch:
         for process in self.ranks.values():
             if process.process.pid == pid and process.exitcode is None:
                 process.exitcode = exitcode
-                process.ended = process.ended or time.time()
+                _end(process)
 
     def alive(self) -> list[RankProcess]:
         """Return the ranks that run now."""
         return [p for p in self.ranks.values() if p.ended is None]
 
-    def has_failure(self) -> bool:
-        """Return whether a rank's newest attempt has recorded an error, or has left with one."""
+    def with_error(self) -> list[RankProcess]:
+        """Return the ranks whose newest attempt has recorded an error, or has left with one."""
         newest = {rank: process for (rank, _), process in sorted(self.ranks.items())}
-        return any(
-            process.exitcode or self._run.rank(rank).error(process.attempt).exists()
+        return [
+            process
             for rank, process in newest.items()
-        )
+            if process.exitcode or self._run.rank(rank).error(process.attempt).exists()
+        ]
 
     def exits(self) -> list[Exit]:
         """Return how the last attempt of each rank ended, with what the launching agent knows."""
@@ -154,3 +173,8 @@ class Watch:
                 exit_ = replace(exit_, exitcode=told.get(rank, 0))
             last[rank] = exit_
         return [last[rank] for rank in sorted(last)]
+
+
+def _end(process: RankProcess) -> None:
+    if process.ended is None:
+        process.ended, process.ended_at = time.time(), time.monotonic()

@@ -10,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from ddpnb.json_files import write_json
+from ddpnb.json_files import reserve, write_json
 from ddpnb.rundir import RunDir
 
 __all__ = ["main"]
@@ -25,6 +25,7 @@ def main() -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     run = RunDir(Path(os.environ["DDPNB_RUN"]))
+    reserve(run.agent)
     try:
         torchrun.main(sys.argv[1:])
     except ChildFailedError as error:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddpnb.json_files import append_json_lines, write_json
+from ddpnb.json_files import append_json_lines, reserve, write_json
 from ddpnb.process import ProcessId
 from ddpnb.records import Event, Worker
 from ddpnb.rundir import RankDir, RunDir
@@ -34,7 +34,7 @@ from ddpnb.spec import LaunchSpec
 __all__ = ["Rank", "enter", "load_script", "main", "report_failures"]
 
 STACKS_SIGNAL = signal.SIGRTMIN + 5 if hasattr(signal, "SIGRTMIN") else None
-"""Makes an armed rank write its threads' stacks to stderr; SIGUSR1 and SIGUSR2 are the user's."""
+"""Makes an armed rank write its threads' stacks to stacks.log. SIGUSR1 and 2 are the user's."""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -73,9 +73,15 @@ def enter(run: RunDir, worker: Worker) -> Rank:
     files.path.mkdir(mode=0o700, parents=True, exist_ok=True)
     offsets = _point_streams(files)
     faulthandler.enable(file=2)
-    if STACKS_SIGNAL is not None:
-        faulthandler.register(STACKS_SIGNAL, file=2, all_threads=True)
     attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
+    reserve(files.error(attempt))  # what this rank dies of may be a full disk
+    if STACKS_SIGNAL is not None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        stacks = os.open(files.stacks, flags, 0o600)  # stays open: the handler writes to it
+        # What faulthandler puts back when Python ends: by default the signal would kill a rank that
+        # is just leaving.
+        signal.signal(STACKS_SIGNAL, signal.SIG_IGN)
+        faulthandler.register(STACKS_SIGNAL, file=stacks, all_threads=True)
     me = ProcessId.of(os.getpid())
     start = Event(
         rank=worker.rank,

@@ -18,7 +18,7 @@ from torch.multiprocessing.spawn import (
 )
 
 from ddpnb.call import FILLED, Parameters, arguments
-from ddpnb.json_files import write_json
+from ddpnb.json_files import reserve, write_json
 from ddpnb.records import Worker
 from ddpnb.rundir import RunDir
 from ddpnb.worker.bootstrap import Rank, enter, load_script, report_failures
@@ -29,6 +29,7 @@ __all__ = ["be_rank", "main"]
 def main() -> None:
     """Spawn the ranks, wait for them, and write down how they ended."""
     run = RunDir(Path(os.environ["DDPNB_RUN"]))
+    reserve(run.agent)
     nprocs = run.read_spec().nproc_per_node
     function = run.read_run()["launcher"]["function"]
     context = spawn(  # type: ignore[no-untyped-call]

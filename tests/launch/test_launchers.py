@@ -175,3 +175,18 @@ def test_a_function_reaches_spawned_ranks_too():
     job.wait(DEADLINE)
 
     assert [str(line) for line in job.logs(1)] == ["hi there from 1 of 2"]
+
+
+def test_a_run_that_floods_its_log_keeps_to_its_limit_and_goes_on():
+    code = "for i in range(200_000):\n    print(f'line {i:057}')\n"
+
+    job = ddpnb.launch(script(code), launcher=ddpnb.Python(), max_log_bytes=1 << 20)
+    result = job.wait(DEADLINE)
+
+    texts = [str(line) for line in job.logs(0)]
+    assert result.state is ddpnb.JobState.SUCCEEDED
+    assert texts[0] == f"line {0:057}"
+    assert texts[-1] == f"line {199_999:057}"
+    assert any("bytes are gone here" in text for text in texts)
+    assert job.run.rank(0).stdout.stat().st_blocks * 512 <= 1 << 20
+    assert "given back to the disk" in "".join(map(str, job.logs("launcher")))

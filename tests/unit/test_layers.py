@@ -16,7 +16,7 @@ TABLE = {
     4: "compare profile doctor diagnose exercises options",
     3: "job api plan sources capture",
     2: "launchers worker",
-    1: "rundir lines tail monitor process failures json_files",
+    1: "rundir lines tail monitor process failures json_files hints tracebacks",
     0: "errors spec records call",
 }
 LINE = {room: line for line, rooms in TABLE.items() for room in rooms.split()}

@@ -61,7 +61,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'ddpnb' has no attribute {name!r}")
-    if name == "launch" and "ipykernel" in sys.modules:
+    if name in ("attach", "launch") and "ipykernel" in sys.modules:
         # In a notebook each launch shows a live view, with or without the magics.
         importlib.import_module("ddpnb.notebook").show_launches()
     value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)

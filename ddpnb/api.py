@@ -12,15 +12,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ddpnb.errors import LaunchError, RunDirError, SpecError
+from ddpnb.errors import LaunchError, SpecError
 from ddpnb.job import Job
 from ddpnb.launchers.base import Command, clean_environment, python
 from ddpnb.launchers.ports import is_taken
 from ddpnb.plan import Plan, plan
 from ddpnb.process import ProcessId
+from ddpnb.run_list import RunList, find, readable_runs
 from ddpnb.rundir import RunDir, runs_folder
 
-__all__ = ["attach", "dryrun", "launch", "on_launch", "runs"]
+__all__ = ["attach", "dryrun", "launch", "on_job", "runs"]
 
 logger = logging.getLogger(__name__)
 
@@ -84,11 +85,7 @@ def launch(
         raise
     _launched.append(run)
     job = Job(run)
-    for tell in _listeners:
-        try:
-            tell(job)
-        except Exception:  # the job runs; without its handle nobody could stop it
-            logger.exception("a listener of on_launch failed")
+    _tell(job)
     return job
 
 
@@ -113,38 +110,33 @@ for _function in (launch, dryrun):
 
 
 def attach(run: str | Path | None = None) -> Job:
-    """Return the Job of a run, by its id or folder; None: the newest one."""
-    if run is None:
-        found = _readable_runs()
-        if not found:
-            raise RunDirError(f"there are no runs in {runs_folder()}")
-        return Job(found[-1])
-    path = Path(run)
-    return Job(RunDir.open(path if path.is_dir() else runs_folder() / path))
+    """Return the Job of a run, live or ended, from any process; a notebook shows its view.
+
+    Args:
+        run: its id, a part of an id that only one run has, or its folder; None: the newest run.
+    """
+    job = Job(find(run, runs_folder()))
+    _tell(job)
+    return job
 
 
-def runs() -> list[Job]:
-    """Return the Jobs of all runs in the runs folder, oldest first."""
-    return [Job(run) for run in _readable_runs()]
+def runs() -> RunList:
+    """Return the Jobs of all runs in the runs folder, oldest first; it shows itself as a table."""
+    return RunList(Job(run) for run in readable_runs(runs_folder()))
 
 
-def on_launch(tell: Callable[[Job], Any]) -> None:
-    """Have `tell(job)` called after each launch of this process, e.g. to show a view of it."""
+def on_job(tell: Callable[[Job], Any]) -> None:
+    """Have `tell(job)` called after each launch or attach of this process, e.g. to show it."""
     if tell not in _listeners:
         _listeners.append(tell)
 
 
-def _readable_runs() -> list[RunDir]:
-    """Return the runs in the runs folder, oldest first, without those of another version."""
-    found: list[tuple[float, RunDir]] = []
-    for path in runs_folder().iterdir() if runs_folder().is_dir() else ():
+def _tell(job: Job) -> None:
+    for tell in _listeners:
         try:
-            run = RunDir.open(path)
-            found.append((float(run.read_run()["created"]), run))
-        except RunDirError as error:
-            if (path / "run.json").exists():
-                logger.warning("passing over %s: %s", path.name, error)
-    return [run for _, run in sorted(found, key=lambda item: (item[0], item[1].run_id))]
+            tell(job)
+        except Exception:  # the job runs; without its handle nobody could stop it
+            logger.exception("a listener of on_job failed")
 
 
 def _refuse_taken_port(command: Command) -> None:

@@ -1,9 +1,11 @@
-"""The command `ddpnb`: run a script and watch it, open the lessons, run the demonstration."""
+"""The command `ddpnb`: run a script and watch it, open the lessons, run the demonstration.
+
+The commands for runs that are there already stand in `cli_runs`.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,14 +14,13 @@ from typing import Any
 import click
 
 from ddpnb import __version__, options
-from ddpnb.errors import DdpnbError, WorkerFailedError
+from ddpnb.cli_runs import COMMANDS
+from ddpnb.errors import DdpnbError
 from ddpnb.job import Job
-from ddpnb.records import JobState, RunResult
 
-__all__ = ["exit_code", "main"]
+__all__ = ["main"]
 
 REFUSED = 2
-TIMED_OUT = 124  # as timeout(1) has it
 
 _RUN_HELP = """Run a script on several ranks, as torchrun would, and watch it.
 
@@ -160,55 +161,27 @@ def demo(folder: Path | None, notebook: Path | None) -> None:
     sys.exit(run_demo(folder, notebook))
 
 
-def exit_code(result: RunResult, signum: int | None = None) -> int:
-    """Return the exit code for a run that has ended.
-
-    Args:
-        signum: the signal by which this command was asked to stop the run.
-    """
-    if result.state is JobState.SUCCEEDED:
-        return 0
-    if result.state is JobState.STOPPED:
-        return 128 + (signum or signal.SIGTERM)
-    if (result.reason or "").startswith("time limit"):
-        return TIMED_OUT
-    code = next((failure.exitcode for failure in result.failures), None)
-    if code is None or code == 0:
-        return 1
-    return 128 - code if code < 0 else code & 0xFF or 1
+for _command in COMMANDS:
+    main.add_command(_command)
 
 
 def _launch_and_watch(words: options.LaunchWords) -> int:
     from ddpnb.api import launch
-    from ddpnb.terminal.panel import safe_text
-    from ddpnb.terminal.streams import Interrupts, Output
-    from ddpnb.terminal.views import watch
+    from ddpnb.terminal.follower import exit_code
+    from ddpnb.terminal.streams import Interrupts
+    from ddpnb.terminal.views import result_of, view_of, watch
 
     with Interrupts() as interrupts:
         job = launch(words.target, *words.args, **words.options)
         if job.spec.detach:
             _say_how_to_attach(job)
             return 0
-        with _view(job) as view:
+        with view_of(job) as view:
             watch(job, view, interrupts)
-        try:
-            result = job.result()
-        except WorkerFailedError as error:
-            result = error.result
-            Output(sys.stderr).write(["", *safe_text(str(error)).split("\n")])
+        result = result_of(job)
     return exit_code(result, interrupts.signum)
-
-
-def _view(job: Job) -> Any:
-    from ddpnb.terminal.pane import console
-    from ddpnb.terminal.streams import is_interactive
-    from ddpnb.terminal.views import LiveView, PlainView
-
-    if is_interactive(sys.stdout):
-        return LiveView(job, console())
-    return PlainView(job, sys.stdout, sys.stderr)
 
 
 def _say_how_to_attach(job: Job) -> None:
     click.echo(f"started, detached: {job.run_id}\nrun folder: {job.folder}")
-    click.echo(f"to stop it, in Python: ddpnb.attach({str(job.folder)!r}).stop()")
+    click.echo(f"to watch it: ddpnb attach {job.run_id}\nto stop it: ddpnb stop {job.run_id}")

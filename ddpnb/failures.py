@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from ddpnb.rundir import RunDir
 from ddpnb.spec import LaunchSpec
 from ddpnb.tail import read_lines
 from ddpnb.tracebacks import operation, place_in_stacks, place_in_traceback
+from ddpnb.words import signal_name
 
 __all__ = ["describe", "read_exits", "read_failures"]
 
@@ -176,7 +176,7 @@ def _failure(
         rank=exit_.rank,
         time=exit_.time,
         exitcode=code,
-        signal=_signal_name(code),
+        signal=signal_name(code),
     )
     stderr = _last_text(run.rank(exit_.rank).stderr)
     if error is not None:
@@ -218,7 +218,7 @@ def _launcher_failure(run: RunDir) -> list[RankFailure]:
             time=ended.get("ended"),
             traceback=text,
             exitcode=code,
-            signal=_signal_name(code),
+            signal=signal_name(code),
             hint="the launcher's own output above says why no rank was started",
         )
     ]
@@ -261,15 +261,6 @@ def _last_text(path: Path) -> str:
 def _last_lines(run: RunDir, rank: int) -> list[str]:
     lines = [line.text for line in read_lines(run, [rank], last=_LAST_LINES)]
     return [f"  {_shown(line)}" for line in lines if line.strip()]
-
-
-def _signal_name(code: int | None) -> str | None:
-    if code is None or code >= 0:
-        return None
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"
 
 
 def _short(failure: RankFailure) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Literal
 
-from ddpnb.errors import WorkerFailedError
+from ddpnb.errors import RunDirError, WorkerFailedError
 from ddpnb.failures import describe, read_exits, read_failures
 from ddpnb.json_files import read_json
 from ddpnb.monitor import metric_columns
@@ -190,8 +190,14 @@ class Job:
 
     def _order(self, signum: int) -> None:
         processes = read_json(self.run.processes)
-        if processes is not None and not self.done:
-            ProcessId.from_json(processes["keeper"]).send(signum)
+        if processes is None or self.done:
+            return
+        keeper = ProcessId.from_json(processes["keeper"])
+        if not keeper.send(signum) and keeper.is_elsewhere():
+            raise RunDirError(
+                f"{self.run_id} runs on {keeper.host}, and can only be stopped there:"
+                f" `ddpnb stop {self.run_id}`"
+            )
 
     def _is_detached(self) -> bool:
         return bool((read_json(self.run.processes) or {}).get("detached"))

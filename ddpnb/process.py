@@ -75,6 +75,10 @@ class ProcessId:
             and fields[_STATE] not in "ZX"
         )
 
+    def is_elsewhere(self) -> bool:
+        """Return whether only another machine, or another container, can tell if it lives."""
+        return bool(self.host) and self.host != socket.gethostname() and not self.is_alive()
+
     def open(self) -> int | None:
         """Return a pidfd of this process, or None when it is gone or the kernel has no pidfds.
 

@@ -7,6 +7,7 @@ it is stdlib only.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -16,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ddpnb.errors import RunDirError
+from ddpnb.errors import RunDirError, SpecError
 from ddpnb.json_files import read_json, write_json, write_private
 from ddpnb.process import ProcessId
 from ddpnb.records import Event, JobState, parse_events
@@ -30,6 +31,9 @@ __all__ = [
 ]
 
 SCHEMA = 1
+
+SIGN_SECONDS = 180.0
+"""How old a sign of life on a shared file system may be: NFS shows changes up to a minute late."""
 
 # `reason` in exit.json: with one of these prefixes the run FAILED, with any other it was STOPPED.
 REASONS_OF_FAILURE = ("time limit", "supervisor died", "could not start")
@@ -209,7 +213,10 @@ class RunDir:
 
     def read_spec(self) -> LaunchSpec:
         """Return what was asked for."""
-        return LaunchSpec.from_json(self.read_run()["spec"])
+        try:
+            return LaunchSpec.from_json(self.read_run()["spec"])
+        except (TypeError, KeyError, AttributeError, ValueError, SpecError) as error:
+            raise RunDirError(f"{self.run} does not say what was launched: {error}") from error
 
     def state(self) -> tuple[JobState, str | None]:
         """Derive where the run stands, and why it was ended from outside (None: it was not)."""
@@ -218,9 +225,8 @@ class RunDir:
             processes = read_json(self.processes)
             if processes is None:
                 return self._state_before_the_supervisor()
-            if any(
-                ProcessId.from_json(processes[name]).is_alive() for name in ("keeper", "supervisor")
-            ):
+            ours = [ProcessId.from_json(processes[name]) for name in ("keeper", "supervisor")]
+            if any(self._is_alive(process, self.processes) for process in ours):
                 return (JobState.RUNNING if processes.get("started") else JobState.PENDING), None
             ended = read_json(
                 self.exit
@@ -240,11 +246,30 @@ class RunDir:
         except RunDirError:
             return not self.run.exists()
 
+    def _is_alive(self, process: ProcessId, sign: Path) -> bool:
+        """Tell whether a process lives; of one on another machine its file has to tell.
+
+        Args:
+            sign: a file whose time of change the process keeps fresh.
+        """
+        if process.is_alive():
+            return True
+        try:
+            return process.is_elsewhere() and time.time() < sign.stat().st_mtime + SIGN_SECONDS
+        except FileNotFoundError:
+            return False
+
+    def show_life(self) -> None:
+        """Keep the time of processes.json fresh, for readers on other machines."""
+        with contextlib.suppress(OSError):  # the folder may have been deleted
+            os.utime(self.processes)
+
     def _state_before_the_supervisor(self) -> tuple[JobState, str | None]:
         """Tell a launch that is under way from one that was broken off."""
         launching = self.read_run().get("launched_by")
-        if launching is not None and not ProcessId.from_json(launching).is_alive():
-            return JobState.LOST, "the launch was broken off"
+        if launching is None or self._is_alive(ProcessId.from_json(launching), self.run):
+            return JobState.PENDING, None
+        return JobState.LOST, "the launch was broken off"
         return JobState.PENDING, None
 
 

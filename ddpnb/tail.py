@@ -15,11 +15,19 @@ __all__ = ["Tail", "read_lines"]
 
 
 class Tail:
-    """Everything of a run that is new since the last `poll`, from all its ranks."""
+    """Everything of a run that is new since the last `poll`, from all its ranks.
 
-    def __init__(self, run: RunDir, *, max_bytes: int | None = None) -> None:
+    Args:
+        max_bytes: most bytes of one stream that become lines at one poll; None: all.
+        last: of what each stream holds at the first poll, only so many lines; None: all.
+    """
+
+    def __init__(
+        self, run: RunDir, *, max_bytes: int | None = None, last: int | None = None
+    ) -> None:
         self._run = run
         self._max_bytes = max_bytes
+        self._last = last
         self._readers: dict[str, LineReader] = {}
         self._events: dict[int, int] = {}
 
@@ -35,7 +43,10 @@ class Tail:
         for name, path in self._run.streams():
             if name not in self._readers:
                 self._readers[name] = _reader(self._run, name, path)
+                if self._last is not None:
+                    self._readers[name].start_at_the_last(self._last)
             records += self._readers[name].read(self._max_bytes)
+        self._last = None
         if final:
             records += self.unfinished()
         return records

@@ -38,6 +38,8 @@ ORDERS = (signal.SIGTERM, signal.SIGUSR1)
 """SIGTERM: stop, a second one: kill now. SIGUSR1: detach from the owner."""
 
 TICK = 0.1
+LIFE_SECONDS = 10.0
+"""How often readers on other machines are shown that this run is alive."""
 LINGER_SECONDS = 1.0
 """Seconds for helpers of ended ranks to leave by themselves, as Python's resource tracker does."""
 
@@ -62,6 +64,7 @@ class Supervisor:
         self.returncode: int | None = None
         self.started: float | None = None
         self.started_monotonic = 0.0
+        self.shown_life_at = 0.0
         self.reason: str | None = None
         self.failed_before = False
         """Whether a rank had failed when the stop came: then that is how the run ended."""
@@ -122,6 +125,9 @@ class Supervisor:
 
     def _look(self) -> None:
         self.watch.look()
+        if time.monotonic() > self.shown_life_at + LIFE_SECONDS:
+            self.shown_life_at = time.monotonic()
+            self.run.show_life()
         if said := self.log_cap.keep(self.watch.sizes):
             say(said)
 

@@ -26,7 +26,7 @@ def show_launches() -> None:
     """Have each launch of this process show itself: a view in a notebook, text in a terminal."""
     from IPython.core.getipython import get_ipython
 
-    from ddpnb.api import on_launch
+    from ddpnb.api import on_job
 
     shell = get_ipython()
     if shell is None:
@@ -35,11 +35,11 @@ def show_launches() -> None:
 
     show_short_tracebacks()
     if not hasattr(shell, "kernel"):
-        on_launch(_tell)
+        on_job(_tell)
         return
     from ddpnb.notebook import dashboard
 
-    on_launch(dashboard.show)
+    on_job(dashboard.show)
     if dashboard.settle not in shell.events.callbacks["post_run_cell"]:
         shell.events.register("post_run_cell", dashboard.settle)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections import Counter
 from collections.abc import Sequence
 from html import escape
@@ -12,6 +11,7 @@ from ddpnb.lines import plain_text
 from ddpnb.monitor import KEPT_LINES, RankView
 from ddpnb.notebook.watch import Snapshot, rank_state
 from ddpnb.records import LogLine
+from ddpnb.words import duration, ending
 
 __all__ = [
     "COLOURS",
@@ -19,8 +19,6 @@ __all__ = [
     "MUTED",
     "SYMBOLS",
     "Selected",
-    "duration",
-    "exit_words",
     "head",
     "log",
     "number",
@@ -166,31 +164,10 @@ def run_mark(snapshot: Snapshot) -> str:
     return state_mark(state, f" ({reason})" if reason and reason != state else "")
 
 
-def exit_words(exitcode: int) -> str:
-    """Return how a process ended: exit code 1, killed by SIGTERM."""
-    if exitcode >= 0:
-        return f"exit code {exitcode}"
-    try:
-        return f"killed by {signal.Signals(-exitcode).name}"
-    except ValueError:  # a real-time signal
-        return f"killed by signal {-exitcode}"
-
-
 def state_mark(state: str, more: str = "") -> str:
     """Return a state as shape and word in its colour."""
     style = f"color: {COLOURS.get(state, _GREY)}; white-space: nowrap"
     return f"<span style='{style}'>{SYMBOLS[state]} {safe(state + more)}</span>"
-
-
-def duration(seconds: float) -> str:
-    """Return seconds as a person says them: 8 s, 3 min 20 s, 2 h 05 min."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    return (
-        f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
-    )
 
 
 def safe(text: str) -> str:
@@ -226,7 +203,7 @@ def _card(snapshot: Snapshot, rank: int) -> str:
     state = rank_state(snapshot, rank)
     words = []
     if known.exit is not None and known.exit.exitcode:
-        words.append(exit_words(known.exit.exitcode))
+        words.append(ending(known.exit.exitcode))
     if known.attempt:
         words.append(f"start {known.attempt + 1}")
     if known.step is not None:

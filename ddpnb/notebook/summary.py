@@ -10,9 +10,10 @@ from typing import Any
 
 from ddpnb.lines import plain_text
 from ddpnb.monitor import RankView
-from ddpnb.notebook.markup import MOST_CARDS, MUTED, duration, exit_words, number, run_mark, safe
+from ddpnb.notebook.markup import MOST_CARDS, MUTED, number, run_mark, safe
 from ddpnb.notebook.watch import Snapshot, rank_state
 from ddpnb.records import LogLine
+from ddpnb.words import duration, ending
 
 __all__ = ["bundle", "html", "text"]
 
@@ -139,7 +140,7 @@ def _ended(snapshot: Snapshot, rank: int) -> str:
     state = rank_state(snapshot, rank)
     if known.exit is None or known.exit.exitcode is None:
         return state
-    return f"{state}, {exit_words(known.exit.exitcode)}"
+    return f"{state}, {ending(known.exit.exitcode)}"
 
 
 def _gpu(snapshot: Snapshot, rank: int) -> str:

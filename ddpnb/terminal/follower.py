@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass, field
 
 from ddpnb.failures import read_exits
 from ddpnb.monitor import RunView, fold, fold_end
-from ddpnb.records import Event, LogLine, RunResult
+from ddpnb.records import Event, JobState, LogLine, RunResult
 from ddpnb.rundir import RunDir
 from ddpnb.tail import Tail
 
-__all__ = ["Follower", "outcome"]
+__all__ = ["Follower", "exit_code", "outcome"]
+
+TIMED_OUT = 124  # as timeout(1) has it
 
 
 @dataclass
@@ -47,3 +50,21 @@ def outcome(result: RunResult) -> str:
     why = f" ({result.reason})" if result.reason not in (None, result.state.value) else ""
     after = "" if result.seconds is None else f" after {result.seconds:.1f} s"
     return f"{result.state.value}{why}{after}"
+
+
+def exit_code(result: RunResult, signum: int | None = None) -> int:
+    """Return the exit code for a run that has ended.
+
+    Args:
+        signum: the signal by which this command was asked to stop the run.
+    """
+    if result.state is JobState.SUCCEEDED:
+        return 0
+    if result.state is JobState.STOPPED:
+        return 128 + (signum or signal.SIGTERM)
+    if (result.reason or "").startswith("time limit"):
+        return TIMED_OUT
+    code = next((failure.exitcode for failure in result.failures), None)
+    if code is None or code == 0:
+        return 1
+    return 128 - code if code < 0 else code & 0xFF or 1

@@ -6,7 +6,6 @@ user wrote enters as Text, never as a string that rich would read for markup.
 
 from __future__ import annotations
 
-import signal
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from rich.text import Text
 from ddpnb.lines import plain_text, shown_text
 from ddpnb.monitor import RankView, RunView
 from ddpnb.records import JobState
+from ddpnb.words import signal_name
 
 __all__ = ["Screen", "clock", "draw_run", "numbers", "safe_text", "state_label", "state_style"]
 
@@ -84,7 +84,8 @@ def state_label(rank: RankView, run: JobState) -> str:
     """Return where a rank stands; of a failed one, how it ended."""
     state = _state(rank, run)
     if state == "failed":
-        return f"failed, {_ending(rank)}"
+        code = rank.exit.exitcode if rank.exit is not None else None
+        return f"failed, {signal_name(code) or f'exit {code}'}"
     if state in ("starting", "running") and rank.attempt:
         return f"{state}, restart {rank.attempt}"
     return state
@@ -126,16 +127,6 @@ def _state(rank: RankView, run: JobState) -> str:
     # On a run that somebody stopped no rank is to blame for how it ended.
     stopped = run is JobState.STOPPED and rank.exit is not None and rank.state != "done"
     return "stopped" if stopped else rank.state
-
-
-def _ending(rank: RankView) -> str:
-    code = rank.exit.exitcode if rank.exit is not None else None
-    if code is None or code >= 0:
-        return f"exit {code}"
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"
 
 
 def _summary(view: RunView, ranks: list[RankView]) -> str:

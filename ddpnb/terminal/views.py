@@ -9,6 +9,7 @@ Called by `ddpnb run`. Reads the run folder, and orders a stop when it is interr
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from typing import Protocol, Self, TextIO
@@ -16,15 +17,16 @@ from typing import Protocol, Self, TextIO
 from rich.console import Console
 from rich.text import Text
 
+from ddpnb.errors import WorkerFailedError
 from ddpnb.job import Job
 from ddpnb.lines import plain_text
 from ddpnb.records import Event, LogLine, RunResult
 from ddpnb.terminal.follower import Follower, outcome
-from ddpnb.terminal.pane import Pane
+from ddpnb.terminal.pane import Pane, console
 from ddpnb.terminal.panel import Screen, clock, draw_run, numbers, safe_text, state_style
-from ddpnb.terminal.streams import Interrupts, Output
+from ddpnb.terminal.streams import Interrupts, Output, is_interactive
 
-__all__ = ["LiveView", "PlainView", "View", "watch"]
+__all__ = ["LiveView", "PlainView", "View", "result_of", "view_of", "watch"]
 
 _PREFIX_STYLES = ("cyan", "magenta", "blue", "green", "yellow")
 _LIVE_BYTES = 64 << 10
@@ -48,10 +50,26 @@ class View(Protocol):
         """Show how it ended."""
 
 
-def watch(job: Job, view: View, interrupts: Interrupts) -> None:
-    """Show the run until it has ended; Ctrl-C or SIGTERM stops it, a second one kills."""
+def view_of(job: Job, *, stops: bool = True) -> LiveView | PlainView:
+    """Return the way to show a run here: a live panel on a terminal, plain lines elsewhere.
+
+    Args:
+        stops: whether Ctrl-C will stop the run, or only the watching.
+    """
+    if is_interactive(sys.stdout):
+        return LiveView(job, console(), stops=stops)
+    return PlainView(job, sys.stdout, sys.stderr)
+
+
+def watch(job: Job, view: View, interrupts: Interrupts, *, stops: bool = True) -> bool:
+    """Show the run until it has ended; return whether it has.
+
+    Args:
+        stops: Ctrl-C or SIGTERM stops the run, a second one kills it. False: it ends the watching.
+    """
     follower = Follower(job.run, max_bytes=view.max_bytes)
-    interrupts.act = lambda: job.stop(wait=False)
+    if stops:
+        interrupts.act = lambda: job.stop(wait=False)
     told = 0
     if interrupts.count:  # it came while the run was being started
         interrupts.act()
@@ -60,6 +78,8 @@ def watch(job: Job, view: View, interrupts: Interrupts) -> None:
         view.show(follower, records)
         if follower.view.state.done:
             break
+        if interrupts.count and not stops:
+            return False
         if interrupts.count > told:
             told = interrupts.count
             view.say(_what_happens_now(told, job.spec.grace))
@@ -67,13 +87,23 @@ def watch(job: Job, view: View, interrupts: Interrupts) -> None:
             interrupts.act()  # the supervisor counts orders, and two at once may reach it as one
         time.sleep(view.interval)
     view.end(job.peek())
+    return True
+
+
+def result_of(job: Job) -> RunResult:
+    """Return how an ended run ended; why it failed, if it has, goes to stderr."""
+    try:
+        return job.result()
+    except WorkerFailedError as error:
+        Output(sys.stderr).write(["", *safe_text(str(error)).split("\n")])
+        return error.result
 
 
 class PlainView:
     """Every line of every rank, with its rank before it; for pipes, files and notebooks."""
 
-    interval = 0.1
-    max_bytes = None
+    interval: float = 0.1
+    max_bytes: int | None = None
 
     def __init__(self, job: Job, stdout: TextIO, stderr: TextIO) -> None:
         self._out, self._err = Output(stdout), Output(stderr)
@@ -119,9 +149,11 @@ class PlainView:
 class LiveView:
     """The log scrolls by as from any program; under it a panel shows where each rank is."""
 
-    interval = 0.2
+    interval: float = 0.2
+    max_bytes: int | None
 
-    def __init__(self, job: Job, screen: Console) -> None:
+    def __init__(self, job: Job, screen: Console, *, stops: bool = True) -> None:
+        self._note = "Ctrl-C stops the run" if stops else "Ctrl-C stops watching; the run goes on"
         self.max_bytes = max(1 << 10, _LIVE_BYTES // (2 * job.spec.world_size))
         self._job = job
         self._screen = screen
@@ -147,7 +179,7 @@ class LiveView:
         spec = self._job.spec
         title = f"{safe_text(spec.target)}  {clock(time.monotonic() - self._begun)}"
         done = follower.view.state.done
-        note = self._said or "Ctrl-C stops the run"
+        note = self._said or self._note
         notes = [] if done else [Text(note, style="yellow" if self._said else "dim")]
         panel = draw_run(
             follower.view,

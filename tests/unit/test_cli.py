@@ -6,10 +6,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ddpnb import __version__
-from ddpnb.cli import exit_code, main
+from ddpnb.cli import main
 from ddpnb.errors import DdpnbError
 from ddpnb.lab import copy_lessons, lessons_folder
 from ddpnb.records import JobState, RankFailure, RunResult
+from ddpnb.terminal.follower import exit_code
 from tests.conftest import ROOT
 
 
@@ -24,7 +25,7 @@ def test_version_is_the_packages():
 def test_help_lists_the_commands():
     found = run("--help").output
 
-    assert all(f"\n  {name} " in found for name in ("run", "lab", "demo"))
+    assert all(f"\n  {name} " in found for name in "run ps logs attach stop clean lab demo".split())
 
 
 def test_run_help_has_torchruns_options_and_the_exit_codes():
@@ -206,3 +207,26 @@ def test_lessons_of_this_checkout_are_found():
 def test_an_installation_without_lessons_says_so(tmp_path: Path):
     with pytest.raises(DdpnbError, match="there are no lessons in"):
         lessons_folder(tmp_path / "ddpnb")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("logs",), "there are no runs in"),
+        (("logs", "abc"), "there is no run 'abc'"),
+        (("stop",), "Missing argument 'RUN...'"),
+        (("clean",), "say what may go"),
+        (("clean", "--older-than", "soon"), "'soon' is no age"),
+        (("clean", "--keep", "-1"), "-1"),
+    ],
+)
+def test_the_commands_for_runs_say_what_is_missing(words, message):
+    found = run(*words)
+
+    assert found.exit_code == 2
+    assert message in found.stderr
+
+
+def test_ps_and_clean_are_content_without_runs():
+    assert run("ps").output == "no runs\n"
+    assert run("clean", "--keep", "0").output == "removed 0 of 0 runs, 0 B\n"

@@ -12,12 +12,12 @@ from tests.conftest import ROOT
 
 # A room is a module of ddpnb, or a sub-package with all that is in it.
 TABLE = {
-    5: "notebook cli demo lab terminal execution __main__",
+    5: "notebook cli cli_runs demo lab terminal execution __main__",
     4: "compare profile doctor diagnose exercises options",
-    3: "job api plan sources capture",
+    3: "job api plan sources run_list capture",
     2: "launchers worker",
     1: "rundir lines tail monitor process failures json_files hints tracebacks",
-    0: "errors spec records call",
+    0: "words errors spec records call",
 }
 LINE = {room: line for line, rooms in TABLE.items() for room in rooms.split()}
 STRANGERS = {("launchers", "worker"), ("worker", "launchers")}  # side by side, joined only by files

@@ -3,10 +3,12 @@
 import json
 import os
 import stat
+import time
 
 import pytest
 
 from ddpnb.errors import RunDirError
+from ddpnb.job import Job
 from ddpnb.json_files import read_json, write_json
 from ddpnb.process import ProcessId
 from ddpnb.records import JobState
@@ -79,6 +81,36 @@ def test_state_follows_the_two_supervising_processes(run, keeper, supervisor, st
     write_json(run.processes, processes(keeper, supervisor, started))
 
     assert run.state()[0] is expected
+
+
+ELSEWHERE = ProcessId(pid=1, start_time=1, boot_id="another", host="another-machine")
+
+
+@pytest.mark.parametrize(
+    ("seconds_ago", "expected"), [(0, JobState.RUNNING), (1000, JobState.LOST)]
+)
+def test_a_run_on_another_machine_lives_as_long_as_it_shows_so(run, seconds_ago, expected):
+    write_json(run.processes, processes(ELSEWHERE, ELSEWHERE))
+    then = time.time() - seconds_ago
+    os.utime(run.processes, (then, then))
+
+    assert run.state()[0] is expected
+
+
+def test_a_run_on_another_machine_cannot_be_stopped_from_here(run):
+    write_json(run.processes, processes(ELSEWHERE, ELSEWHERE))
+
+    with pytest.raises(RunDirError, match="runs on another-machine"):
+        Job(run).stop()
+
+
+def test_a_sign_of_life_makes_processes_json_new(run):
+    write_json(run.processes, processes(ME, ME))
+    os.utime(run.processes, (0, 0))
+
+    run.show_life()
+
+    assert run.processes.stat().st_mtime > 0
 
 
 @pytest.mark.parametrize(

@@ -174,17 +174,3 @@ def test_head_tells_which_gpus_and_what_is_waited_for():
 
     assert "cuda:0 is GPU 2 H, cuda:1 is GPU 3 H" in html
     assert "waiting for GPU 2" in html
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.2, "0 s"),
-        (59.4, "59 s"),
-        (59.6, "1 min 00 s"),
-        (3599, "59 min 59 s"),
-        (7500, "2 h 05 min"),
-    ],
-)
-def test_duration_is_told_as_a_person_does(seconds, text):
-    assert markup.duration(seconds) == text

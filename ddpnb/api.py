@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,8 +27,6 @@ __all__ = ["attach", "dryrun", "launch", "on_job", "runs"]
 logger = logging.getLogger(__name__)
 
 _listeners: list[Callable[[Job], Any]] = []
-_launched: list[RunDir] = []
-"""Runs that this process has started and that may still hold GPUs."""
 
 
 def launch(
@@ -83,7 +82,6 @@ def launch(
     except BaseException:  # also the stop button: no rank may run that nobody holds a handle of
         _break_off(run)
         raise
-    _launched.append(run)
     job = Job(run)
     _tell(job)
     return job
@@ -157,13 +155,14 @@ def _write_script(planned: Plan) -> None:
 
 
 def _holders(planned: Plan) -> list[str]:
-    """Return the live runs of this process that hold a GPU which the new run will use."""
+    """Return the live runs of this runs folder that hold a GPU which the new run will use."""
     wanted = _held(planned.spec.to_json(), planned.launcher.name)
-    _launched[:] = [run for run in _launched if run.path.exists() and not run.state()[0].done]
     holders = []
-    for run in _launched:
+    for run in readable_runs(planned.run.path.parent) if wanted else ():
         described = run.read_run()
-        if wanted & _held(described["spec"], described["launcher"]["name"]):
+        here = (described.get("launched_by") or {}).get("host") == socket.gethostname()
+        held = _held(described["spec"], described["launcher"]["name"])
+        if here and wanted & held and not run.is_over():
             holders.append(run.run_id)
     return holders
 

@@ -97,6 +97,8 @@ class Trouble:
         quiet = sorted(rank for rank, seconds in silence.items() if seconds >= QUIET_SECONDS)
         longest = max(silence.values(), default=0.0)
         if not quiet:
+            if self._quiet_from > QUIET_SECONDS:
+                self.say("there is new output")
             self._quiet_from = QUIET_SECONDS
         elif longest >= self._quiet_from:
             self._quiet_from = 2 * longest

@@ -49,6 +49,7 @@ SYMBOLS = {
     "lost": "?",
 }
 # JupyterLab's own colours, which follow its theme; elsewhere ones to be read on white and on black.
+_OURS = "ddpnb: "  # how the supervisor's own lines begin in launcher.log
 _GREY = "var(--jp-ui-font-color2, #808080)"
 _BLUE = "var(--jp-brand-color1, #2b7de1)"
 _GREEN = "var(--jp-success-color1, #2e9e4f)"
@@ -186,6 +187,9 @@ def _notes(snapshot: Snapshot) -> list[str]:
         shown = [f"cuda:{i} is {name}" for i, name in enumerate(snapshot.gpus[:MOST_CARDS])]
         left = len(snapshot.gpus) - len(shown)
         notes.append(", ".join(shown) + (f", and {left} more" if left else ""))
+    said = [line.text for line in snapshot.view.launcher if line.text.startswith(_OURS)]
+    if said and not snapshot.done:
+        notes.append(said[-1].removeprefix(_OURS))
     return notes
 
 

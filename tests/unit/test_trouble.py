@@ -127,4 +127,5 @@ def test_after_new_output_silence_is_told_again(trouble, seen, said):
     trouble.look(QUIET_SECONDS + 2)
     trouble.look(2 * QUIET_SECONDS + 1)
 
-    assert said == ["no output from ranks 0, 1, 2 for 120 s"] * 2
+    told = "no output from ranks 0, 1, 2 for 120 s"
+    assert said == [told, "there is new output", told]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,11 @@ _CHILD_FAILED = ("ProcessExitedException", "ProcessRaisedException")
 def read_exits(run: RunDir) -> list[Exit]:
     """Return how the last attempt of each rank ended, as exit.json has it."""
     ended = read_json(run.exit) or {}
-    return [Exit(**exit_) for exit_ in ended.get("exits", [])]
+    known = {field.name for field in fields(Exit)}  # a newer version may say more
+    return [
+        Exit(**{key: value for key, value in exit_.items() if key in known})
+        for exit_ in ended.get("exits", [])
+    ]
 
 
 def read_failures(run: RunDir) -> list[RankFailure]:

@@ -24,7 +24,10 @@ _LINE_BYTES = 1 << 20
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 # A lone ESC goes too, for `ESC c` resets a terminal.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f\x80-\x9f]|\x1b(?!\[[0-9;:]*m)")
+# Marks of writing direction would make a line read otherwise than it is.
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f\x80-\x9f\u202a-\u202e\u2066-\u2069]|\x1b(?!\[[0-9;:]*m)"
+)
 
 
 def shown_text(raw: bytes) -> str:

@@ -169,6 +169,36 @@ def test_a_run_ends_with_its_owner_unless_it_is_detached(detach):
         assert ended(job, processes) == (JobState.STOPPED, "owner died")
 
 
+def test_without_pidfds_a_run_still_ends_with_its_owner_and_a_stop_still_stops(
+    tmp_path, monkeypatch
+):
+    # Every Python started from here on has none, as on Linux before 5.3 or on macOS.
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text("import os\ndel os.pidfd_open\n")
+    paths = [str(tmp_path / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    script(SLEEP)
+    code = (
+        "import ddpnb, os, time\n"
+        "assert not hasattr(os, 'pidfd_open')\n"
+        "job = ddpnb.launch('train.py', launcher=ddpnb.Python(), grace=1)\n"
+        "print(job.run_id, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    job = ddpnb.attach(owner.stdout.readline().strip())
+    wait_until(lambda: job.logs(0))
+    processes = pids_of(job)
+
+    owner.kill()
+    owner.wait()
+    owner.stdout.close()
+
+    assert ended(job, processes) == (JobState.STOPPED, "owner died")
+    second = launched(STUBBORN, nproc_per_node=1, launcher=ddpnb.Python(), grace=0.2)
+    assert second.stop() is JobState.STOPPED
+
+
 def test_a_detach_while_it_runs_lets_it_outlive_its_owner():
     job = launched(SLEEP, nproc_per_node=1, launcher=ddpnb.Python())
 

@@ -41,6 +41,7 @@ def texts(lines):
         (b"\x1b[2J\x1b[Hgone", "gone"),
         (b"nul \x00 bell \x07", "nul � bell �"),
         (b"tab\there", "tab\there"),
+        ("turned \u202eround\u2066".encode(), "turned �round�"),
     ],
 )
 def test_shown_text_is_what_a_terminal_shows(raw, shown):

@@ -53,7 +53,7 @@ def read_failures(run: RunDir) -> list[RankFailure]:
         error = read_json(run.rank(exit_.rank).error(exit_.attempt))
         if error is not None or exit_.exitcode not in (0, None):
             found.append(_failure(run, spec, exit_, error))
-    if not found:
+    if not found or _launcher_was_killed(run, found):
         return _launcher_failure(run)
     first, *others = _by_cause(found)
     left = _who_left_early(run, spec, first)
@@ -210,6 +210,16 @@ def _failure(
     return replace(clean, hint=failure.hint or hint(clean, spec, stopped=stopped, oom_kills=kills))
 
 
+def _launcher_was_killed(run: RunDir, found: list[RankFailure]) -> bool:
+    """Return whether the ranks died of nothing but the death of torchrun's agent, or of spawn's.
+
+    Under Python() the launched process is the rank.
+    """
+    code = (read_json(run.exit) or {}).get("returncode") or 0
+    apart = run.read_run()["launcher"].get("name") != "python"
+    return apart and code < 0 and all(f.signal == "SIGKILL" and not f.type for f in found)
+
+
 def _launcher_failure(run: RunDir) -> list[RankFailure]:
     ended = read_json(run.exit) or {}
     if ended.get("reason") or ended.get("returncode") in (0, None):
@@ -223,7 +233,12 @@ def _launcher_failure(run: RunDir) -> list[RankFailure]:
             traceback=text,
             exitcode=code,
             signal=signal_name(code),
-            hint="the launcher's own output above says why no rank was started",
+            hint=(
+                "the launcher's own output above says why no rank was started"
+                if code > 0
+                else "somebody outside this run ended the process that had started the ranks, and"
+                " they ended with it"
+            ),
         )
     ]
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ddpnb.api import attach, dryrun, launch, runs
+    from ddpnb.diagnose.doctor import doctor
     from ddpnb.errors import DdpnbError, WorkerFailedError
     from ddpnb.job import Job
     from ddpnb.launchers.python import Python
@@ -35,6 +36,7 @@ __all__ = [
     "Torchrun",
     "WorkerFailedError",
     "attach",
+    "doctor",
     "dryrun",
     "launch",
     "load_ipython_extension",
@@ -52,6 +54,7 @@ _HOMES = {
     "Torchrun": "ddpnb.launchers.torchrun",
     "WorkerFailedError": "ddpnb.errors",
     "attach": "ddpnb.api",
+    "doctor": "ddpnb.diagnose.doctor",
     "dryrun": "ddpnb.api",
     "launch": "ddpnb.api",
     "runs": "ddpnb.api",

@@ -65,6 +65,12 @@ The work happens in a new folder in DIR (default: ddpnb-demo): the notebook as i
 page, and the folder of each run. The exit code is 0 when every cell did what it should.
 """
 
+_DOCTOR_HELP = """Say what this machine can do: one line a check, and what to do about it.
+
+Python, torch and its CUDA build, the GPUs and who uses them, a real all-reduce of two ranks, shared
+memory, ports, disk, the notebook's packages, Slurm. The exit code is 1 when a check has failed.
+"""
+
 
 class _Group(click.Group):
     """Prints what ddpnb refuses as a message, without a traceback."""
@@ -159,6 +165,18 @@ def demo(folder: Path | None, notebook: Path | None) -> None:
     from ddpnb.demo import run_demo
 
     sys.exit(run_demo(folder, notebook))
+
+
+@main.command(help=_DOCTOR_HELP, short_help="Say what this machine can do.")
+@click.option("--quick", is_flag=True, help="Without importing torch, and without a real run.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON array, an object for each check.")
+def doctor(quick: bool, as_json: bool) -> None:
+    """Say what this machine can do."""
+    from ddpnb.diagnose.doctor import doctor as examine
+
+    report = examine(quick=quick)
+    click.echo(report.to_json() if as_json else repr(report))
+    sys.exit(1 if report.failed else 0)
 
 
 for _command in COMMANDS:

@@ -14,7 +14,7 @@ from pathlib import Path
 from ddpnb.json_files import write_json
 from ddpnb.rundir import RunDir
 
-__all__ = ["KEPT_BYTES", "LogCap"]
+__all__ = ["KEPT_BYTES", "LogCap", "punch"]
 
 KEPT_BYTES = 64 << 20
 """Of each stream this much is kept at its beginning and at its end, where the cap allows it."""
@@ -57,7 +57,7 @@ class LogCap:
                 if name in holes:
                     begin, end = holes[name]
                     done = before.get(name, (begin, begin))[1]
-                    _punch(path, done, end - done)
+                    punch(path, done, end - done)
         except OSError as error:
             self._max_bytes = None
             return (
@@ -83,7 +83,7 @@ class LogCap:
         return holes
 
 
-def _punch(path: Path, begin: int, length: int) -> None:
+def punch(path: Path, begin: int, length: int) -> None:
     """Give a part of a file back to the disk; raise OSError where the file system cannot."""
     if length <= 0:
         return

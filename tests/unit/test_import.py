@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 
 PUBLIC_NAMES = """
     DdpnbError Job JobState LaunchSpec Python RunResult Spawn Torchrun WorkerFailedError
-    attach dryrun launch load_ipython_extension runs
+    attach doctor dryrun launch load_ipython_extension runs
 """.split()
 
 HEAVY = {"torch", "numpy", "IPython", "ipywidgets", "anywidget", "matplotlib", "rich", "click"}

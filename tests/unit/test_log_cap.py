@@ -79,7 +79,7 @@ def test_a_file_system_that_takes_nothing_back_is_told_and_the_run_goes_on(run, 
     def refuse(*_):
         raise OSError(errno.EOPNOTSUPP, "Operation not supported")
 
-    monkeypatch.setattr(log_cap, "_punch", refuse)
+    monkeypatch.setattr(log_cap, "punch", refuse)
     cap = LogCap(run, MIB)
     sizes = grown(run, 0, range(2 * MIB // 64))
 

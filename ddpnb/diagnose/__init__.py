@@ -1,0 +1,1 @@
+"""Say what is the matter: with this machine (`doctor`)."""

@@ -15,16 +15,28 @@ from typing import Any
 
 from ddpnb.errors import LaunchError, SpecError
 from ddpnb.job import Job
-from ddpnb.launchers.base import Command, clean_environment, python
+from ddpnb.launchers.base import Command, Launcher, clean_environment, python
 from ddpnb.launchers.ports import is_taken
+from ddpnb.launchers.python import Python
+from ddpnb.launchers.spawn import Spawn
+from ddpnb.launchers.torchrun import Torchrun
 from ddpnb.plan import Plan, plan
 from ddpnb.process import ProcessId
 from ddpnb.run_list import RunList, find, readable_runs
 from ddpnb.rundir import RunDir, runs_folder
 
-__all__ = ["attach", "dryrun", "launch", "on_job", "runs"]
+__all__ = ["attach", "dryrun", "launch", "on_job", "rerun", "runs"]
 
 logger = logging.getLogger(__name__)
+
+_LAUNCHERS: dict[str, Callable[..., Launcher]] = {
+    "torchrun": Torchrun,
+    "spawn": Spawn,
+    "python": Python,
+}
+_SPEC_OPTIONS = (
+    "module name nnodes nproc_per_node device threads env cwd timeout grace detach max_log_bytes"
+).split()
 
 _listeners: list[Callable[[Job], Any]] = []
 
@@ -64,7 +76,22 @@ def launch(
         SpecError: what is asked for cannot be run; nothing was started.
         LaunchError: the supervisor could not be started.
     """
-    planned = plan(target, args, **options)
+    job = _launch(plan(target, args, **options))
+    _tell(job)
+    return job
+
+
+def rerun(job: Job) -> Job:
+    """Launch the same script or module again, with the same options; no listener is told."""
+    spec = job.spec
+    described = dict(job.run.read_run()["launcher"])
+    launcher = _LAUNCHERS[described.pop("name")](**described)
+    options = {name: getattr(spec, name) for name in _SPEC_OPTIONS}
+    options["gpus"] = list(spec.gpus) or None
+    return _launch(plan(spec.script, spec.args, launcher=launcher, **options))
+
+
+def _launch(planned: Plan) -> Job:
     _refuse_taken_port(planned.command)
     run = planned.run
     run.create(
@@ -82,9 +109,7 @@ def launch(
     except BaseException:  # also the stop button: no rank may run that nobody holds a handle of
         _break_off(run)
         raise
-    job = Job(run)
-    _tell(job)
-    return job
+    return Job(run)
 
 
 def dryrun(

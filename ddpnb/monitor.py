@@ -8,7 +8,15 @@ from typing import Any
 
 from ddpnb.records import Event, Exit, JobState, LogLine
 
-__all__ = ["KEPT_LINES", "RankView", "RunView", "fold", "fold_end", "metric_columns"]
+__all__ = [
+    "KEPT_LINES",
+    "RankView",
+    "RunView",
+    "fold",
+    "fold_end",
+    "metric_columns",
+    "stragglers",
+]
 
 KEPT_LINES = 200
 """Lines of each rank that a view keeps; the files have them all."""
@@ -25,14 +33,34 @@ class RankView:
     started: float | None = None
     """Unix time in seconds at which the rank's process began."""
     step: int | None = None
+    step_time: float | None = None
+    """Unix time in seconds of the newest metric, by the rank's clock."""
+    rate: float | None = None
+    """Steps a second, the newest ones counting most."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """The newest value of each metric."""
     progress: Mapping[str, Any] = field(default_factory=dict)
     """The newest progress event: n, total, name."""
+    progress_began: tuple[float, int] | None = None
+    """Time and n of the first progress event under this name."""
+    progress_time: float | None = None
     lines: tuple[LogLine, ...] = ()
     """The last `KEPT_LINES` lines."""
     line_count: int = 0
+    last_time: float | None = None
+    """Unix time in seconds at which anything of this rank was read last."""
     exit: Exit | None = None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long the progress will take if it goes on as so far; None: nobody can tell."""
+        total, n = self.progress.get("total"), self.progress.get("n", 0)
+        if not total or self.progress_began is None or self.progress_time is None:
+            return None
+        began, first = self.progress_began
+        if n <= first or self.progress_time <= began:
+            return None
+        return float((total - n) * (self.progress_time - began) / (n - first))
 
     @property
     def state(self) -> str:
@@ -73,23 +101,35 @@ class RunView:
 
 
 def fold(
-    view: RunView, records: Iterable[LogLine | Event], state: JobState, reason: str | None
+    view: RunView,
+    records: Iterable[LogLine | Event],
+    state: JobState,
+    reason: str | None,
+    now: float | None = None,
 ) -> RunView:
-    """Return the view with new records and the run's state taken in."""
+    """Return the view with new records and the run's state taken in.
+
+    Args:
+        now: Unix time in seconds at which the records were read.
+    """
     ranks: dict[int, RankView] = dict(view.ranks)
     lines: dict[int | None, list[LogLine]] = {}
     for record in records:
         if isinstance(record, LogLine):
             lines.setdefault(record.rank, []).append(record)
         else:
-            ranks[record.rank] = _with_event(
-                ranks.get(record.rank, RankView(rank=record.rank)), record
-            )
+            old = ranks.get(record.rank, RankView(rank=record.rank))
+            ranks[record.rank] = replace(_with_event(old, record), last_time=now or old.last_time)
     for rank, new in lines.items():
         if rank is not None:
             old = ranks.get(rank, RankView(rank=rank))
             kept = (*old.lines, *new)[-KEPT_LINES:]
-            ranks[rank] = replace(old, lines=kept, line_count=old.line_count + len(new))
+            ranks[rank] = replace(
+                old,
+                lines=kept,
+                line_count=old.line_count + len(new),
+                last_time=now or old.last_time,
+            )
     launcher = (*view.launcher, *lines.get(None, ()))[-KEPT_LINES:]
     return replace(view, ranks=ranks, launcher=launcher, state=state, reason=reason)
 
@@ -100,6 +140,13 @@ def fold_end(view: RunView, exits: Iterable[Exit]) -> RunView:
     for exit_ in exits:
         ranks[exit_.rank] = replace(ranks.get(exit_.rank, RankView(rank=exit_.rank)), exit=exit_)
     return replace(view, ranks=ranks)
+
+
+def stragglers(view: RunView) -> list[int]:
+    """Return the ranks that have fallen behind the leading one by 5 % of its steps, at least 3."""
+    steps = {rank.rank: rank.step for rank in view.ranks.values() if rank.step is not None}
+    lead = max(steps.values(), default=0)
+    return [rank for rank, step in sorted(steps.items()) if lead - step >= max(3, lead / 20)]
 
 
 def metric_columns(events: Iterable[Event]) -> dict[str, list[Any]]:
@@ -128,7 +175,27 @@ def _with_event(rank: RankView, event: Event) -> RankView:
             local_rank=event.data.get("local_rank", 0),
         )
     if event.kind == "metric":
-        return replace(rank, step=event.step, metrics={**rank.metrics, **event.data})
+        return replace(
+            rank,
+            step=event.step,
+            step_time=event.time,
+            rate=_rate(rank, event),
+            metrics={**rank.metrics, **event.data},
+        )
     if event.kind == "progress":
-        return replace(rank, progress=event.data)
+        began = rank.progress_began
+        if began is None or rank.progress.get("name") != event.data.get("name"):
+            began = (event.time, int(event.data.get("n", 0)))
+        return replace(rank, progress=event.data, progress_began=began, progress_time=event.time)
     return rank
+
+
+def _rate(rank: RankView, event: Event) -> float | None:
+    """Return steps a second after this metric, smoothed over about five of them."""
+    if rank.step is None or event.step is None or rank.step_time is None:
+        return rank.rate
+    steps, seconds = event.step - rank.step, event.time - rank.step_time
+    if steps <= 0 or seconds <= 0:
+        return rank.rate  # a second metric of the same step, or a clock that was set back
+    now = steps / seconds
+    return now if rank.rate is None else 0.8 * rank.rate + 0.2 * now

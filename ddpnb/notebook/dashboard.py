@@ -10,11 +10,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from IPython.core.getipython import get_ipython
 from IPython.display import DisplayHandle, display
 
+from ddpnb.api import rerun
 from ddpnb.job import Job
 from ddpnb.notebook import summary
 from ddpnb.notebook.watch import Snapshot, Watch
@@ -24,6 +27,8 @@ __all__ = ["settle", "show"]
 _LIVE_SECONDS = 0.2
 _STATIC_SECONDS = 1.0
 _SETTLE_SECONDS = 10.0
+_GREET_SECONDS = 10.0
+"""What a browser gets to show the live view; where its extension is missing, it never does."""
 
 logger = logging.getLogger(__name__)
 _views: list[_View] = []
@@ -51,17 +56,33 @@ def settle(*_: Any) -> None:
 
 
 class _View(threading.Thread):
-    """Watches one job; owns its live view, when there are widgets, and its summary."""
+    """Watches one job; owns its live view, when there are widgets, and its summary.
 
-    def __init__(self, job: Job) -> None:
+    Args:
+        before: the view of an earlier run of the same, whose place this one takes.
+    """
+
+    def __init__(self, job: Job, before: _View | None = None) -> None:
         super().__init__(name=f"ddpnb view of {job.run_id}", daemon=True)
         self.job = job
         self._watch = Watch(job)
         self._last = self._watch.first()
-        self._panel = _panel(job, self._last)
+        self._lock = threading.Lock()  # held while the panel is drawn or replaced
+        self._place: DisplayHandle | None = None
+        self._panel: Any
+        self._summary: DisplayHandle
+        if before is not None:
+            self._panel, self._place, self._summary = before._panel, before._place, before._summary
+            self._panel.follow(job, self._last, self._again)
+            return
+        self._panel = _panel(job, self._last, self._again)
         if self._panel is not None:
-            display(self._panel.bundle(), raw=True)
-        self._summary: DisplayHandle = display(self._bundle(), raw=True, display_id=True)
+            self._place = display(self._panel.bundle(), raw=True, display_id=True)
+        if hasattr(self._panel, "greeted"):
+            timer = threading.Timer(_GREET_SECONDS, self._fall_back)
+            timer.daemon = True
+            timer.start()
+        self._summary = display(self._bundle(), raw=True, display_id=True)
 
     def run(self) -> None:
         try:
@@ -81,10 +102,35 @@ class _View(threading.Thread):
             self._draw()
 
     def _draw(self) -> None:
-        if self._panel is not None:
-            self._panel.draw(self._last)
-        if self._panel is None or self._last.done or self._last.trouble:
-            self._summary.update(self._bundle(), raw=True)
+        with self._lock:
+            if self._panel is not None:
+                self._panel.draw(self._last)
+            if self._panel is None or self._last.done or self._last.trouble:
+                self._summary.update(self._bundle(), raw=True)
+
+    def _fall_back(self) -> None:
+        """Take the plainer widgets where no browser has shown the live view."""
+        if self._panel.greeted.is_set():
+            return
+        from ddpnb.notebook.panel import Panel
+
+        with self._lock:
+            self._panel = Panel(self.job, self._last)
+            if self._place is not None:
+                self._place.update(self._panel.bundle(), raw=True)
+
+    def _again(self) -> Job:
+        """Launch the same again, in this view; variables that hold the old job get the new one."""
+        new = rerun(self.job)
+        view = _View(new, before=self)
+        _views.append(view)
+        view.start()
+        shell = get_ipython()
+        names = {} if shell is None else shell.user_ns
+        for name, value in list(names.items()):
+            if value is self.job:
+                names[name] = new
+        return new
 
     def _pause(self, begun: float) -> None:
         if self._last.done:
@@ -99,10 +145,14 @@ class _View(threading.Thread):
         return summary.bundle(self._last, live=self._panel is not None)
 
 
-def _panel(job: Job, snapshot: Snapshot) -> Any:
-    """Return the widgets, or None where ipywidgets is not installed."""
+def _panel(job: Job, snapshot: Snapshot, again: Callable[[], Job]) -> Any:
+    """Return the live view, or what there is in its place: plainer widgets, or None."""
     try:
-        from ddpnb.notebook.panel import Panel
-    except ModuleNotFoundError:
-        return None
-    return Panel(job, snapshot)
+        from ddpnb.notebook.live_view import LiveView
+    except ModuleNotFoundError:  # no anywidget
+        try:
+            from ddpnb.notebook.panel import Panel
+        except ModuleNotFoundError:  # no ipywidgets either
+            return None
+        return Panel(job, snapshot)
+    return LiveView(job, snapshot, again)

@@ -21,6 +21,7 @@ __all__ = [
     "Selected",
     "head",
     "log",
+    "notes",
     "number",
     "ranks",
     "run_mark",
@@ -86,7 +87,7 @@ def head(snapshot: Snapshot) -> str:
         f"<b>{safe(spec.target)}</b> &nbsp;{run_mark(snapshot)}"
         f"&nbsp; <span style='{MUTED}'>{safe(' · '.join(words))}</span>"
     )
-    below = "".join(f"<div style='{MUTED}'>{safe(text)}</div>" for text in _notes(snapshot))
+    below = "".join(f"<div style='{MUTED}'>{safe(text)}</div>" for text in notes(snapshot))
     return f"<div style='line-height: 1.6'>{line}{below}</div>"
 
 
@@ -181,16 +182,17 @@ def number(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _notes(snapshot: Snapshot) -> list[str]:
-    notes = [snapshot.waits_for] if snapshot.waits_for else []
+def notes(snapshot: Snapshot) -> list[str]:
+    """Return what is to be said of a run beside its state."""
+    found = [snapshot.waits_for] if snapshot.waits_for else []
     if snapshot.gpus and snapshot.spec.device == "cuda":
         shown = [f"cuda:{i} is {name}" for i, name in enumerate(snapshot.gpus[:MOST_CARDS])]
         left = len(snapshot.gpus) - len(shown)
-        notes.append(", ".join(shown) + (f", and {left} more" if left else ""))
+        found.append(", ".join(shown) + (f", and {left} more" if left else ""))
     said = [line.text for line in snapshot.view.launcher if line.text.startswith(_OURS)]
     if said and not snapshot.done:
-        notes.append(said[-1].removeprefix(_OURS))
-    return notes
+        found.append(said[-1].removeprefix(_OURS))
+    return found
 
 
 def _first_failure(snapshot: Snapshot) -> str:

@@ -15,7 +15,7 @@ from ddpnb.failures import describe, read_exits, read_failures
 from ddpnb.job import Job
 from ddpnb.json_files import read_json
 from ddpnb.monitor import KEPT_LINES, RunView, fold, fold_end
-from ddpnb.records import JobState, LogLine, RankFailure
+from ddpnb.records import Event, JobState, LogLine, RankFailure
 from ddpnb.rundir import RunDir
 from ddpnb.spec import LaunchSpec
 from ddpnb.tail import Tail
@@ -42,6 +42,8 @@ class Snapshot:
     """How long the run has taken so far; None before it has begun."""
     waits_for: str = ""
     """What must happen before it can begin."""
+    records: tuple[LogLine | Event, ...] = ()
+    """What is new since the look before."""
     recent: tuple[LogLine, ...] = ()
     """The last lines of all ranks together, as they came."""
     unfinished: tuple[LogLine, ...] = ()
@@ -88,6 +90,7 @@ class Watch:
         self._tail = Tail(self._run, max_bytes=_MAX_BYTES)
         self._view = RunView(run_id=job.run_id, world_size=job.spec.world_size)
         self._recent: deque[LogLine] = deque(maxlen=KEPT_LINES)
+        self._records: tuple[LogLine | Event, ...] = ()
         self._started: float | None = None
 
     def first(self) -> Snapshot:
@@ -99,8 +102,9 @@ class Watch:
         # The state first: what was written before the end is there when we read after it.
         state, reason = self._run.state()
         records = self._tail.poll(final=state.done)
-        self._view = fold(self._view, records, state, reason)
+        self._view = fold(self._view, records, state, reason, time.time())
         self._recent.extend(r for r in records if isinstance(r, LogLine) and r.rank is not None)
+        self._records = tuple(records)
         return self._final() if state.done else self._snapshot()
 
     def _snapshot(self, **more: Any) -> Snapshot:
@@ -112,6 +116,7 @@ class Watch:
             "gpus": self._gpus,
             "seconds": self._seconds(),
             "waits_for": self._waits_for() if self._view.state is JobState.PENDING else "",
+            "records": self._records,
             "recent": tuple(self._recent),
             "unfinished": tuple(self._tail.unfinished()),
         }

@@ -23,7 +23,9 @@ import pytest
 from tests.conftest import ROOT, require, wait_until
 
 SCREENSHOTS = Path(__file__).parent / "screenshots"
-SECONDS = 120  # for what takes one on a quiet machine
+SECONDS = int(
+    os.environ.get("DDPNB_BROWSER_SECONDS", "120")
+)  # for what takes one on a quiet machine
 
 
 def chromium() -> str | None:

@@ -7,9 +7,9 @@ import os
 import struct
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import psutil
 import pytest
@@ -18,10 +18,10 @@ from jupyter_client.manager import KernelManager
 import ddpnb
 from ddpnb.json_files import read_json
 from ddpnb.launchers.base import Launcher
-from ddpnb.process import ProcessId
+from ddpnb.process import ProcessId, descendants
 from tests.conftest import ROOT, wait_until
 
-__all__ = ["DEADLINE", "Scene", "environment", "processes_of", "scene_of", "small_disk"]
+__all__ = ["DEADLINE", "Scene", "environment", "notebook_folder", "scene_of", "small_disk"]
 
 DEADLINE = 240.0
 
@@ -33,35 +33,45 @@ def main():
     place = pathlib.Path(os.environ["FAULTS"])
     counter = os.open(place / f"count.{rank}", os.O_RDWR | os.O_CREAT)
     dist = None
-    if (place / "collective").exists():
+    if (place / "collective").exists() and "RANK" in os.environ:
+        global torch
         import torch, torch.distributed as dist
-        if "RANK" in os.environ:
-            dist.init_process_group("gloo")
-        else:
-            dist = None
+        dist.init_process_group("gloo")
     if (place / "stubborn").exists():
         for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, lambda *_: None)
+    if (place / "helper").exists():
         code = "import time; time.sleep(600)"
         subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
     last = rank == ("1" if os.environ.get("WORLD_SIZE") == "2" else "0")
+    try:
+        write(place, counter, dist, last)
+    except KeyboardInterrupt:
+        if not (place / "polite").exists():
+            raise
+
+def write(place, counter, dist, last):
+    order = place / "order"
     for i in range(10**9):
         print("line", i)
         os.pwrite(counter, struct.pack("q", i + 1), 0)
         if dist is not None:
             dist.all_reduce(torch.ones(1))
-        order = place / "order"
         if i % 20 == 0:
-            if last and order.exists():
-                obey(order.read_text())
+            if order.exists():
+                told = order.read_text()
+                if told == "end":
+                    return
+                if last:
+                    obey(told)
             time.sleep(0.01)
 
-def obey(order):
-    if order == "raise":
+def obey(told):
+    if told == "raise":
         raise ValueError("on purpose")
-    if order == "exit":
+    if told == "exit":
         os._exit(0)
-    if order == "segv":
+    if told == "segv":
         import ctypes
         ctypes.string_at(0)
 
@@ -85,6 +95,8 @@ class Scene:
     job: ddpnb.Job
     kernel: KernelManager | None = None
     client: Any = None
+    logs: list[BinaryIO] = field(default_factory=list)
+    """Each rank's output, held open: it can be read when its folder has been deleted."""
 
     def process(self, name: str) -> ProcessId:
         """Return the keeper, the supervisor or the launcher."""
@@ -98,9 +110,28 @@ class Scene:
         return ProcessId(pid=start["pid"], start_time=start["start_time"])
 
     def order(self, text: str) -> None:
-        """Have the last rank do something to itself."""
+        """Have the last rank do something to itself, or all ranks "end"."""
         (self.place / "order.new").write_text(text)
         (self.place / "order.new").rename(self.place / "order")
+
+    def processes(self) -> set[ProcessId]:
+        """Return keeper and supervisor and all below them, in whatever session it hides."""
+        ours = [self.process("keeper"), self.process("supervisor")]
+        return {*ours, *(below for one in ours for below in descendants(one.pid))}
+
+    def strangers(self) -> set[ProcessId]:
+        """Return the living processes that have the run in their environment, whoever they are."""
+        found = set()
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("DDPNB_RUN") == str(self.job.folder):
+                    found.add(ProcessId.of(process.pid))
+        return {process for process in found if process is not None and process.is_alive()}
+
+    def hold_logs(self) -> None:
+        """Keep each rank's output readable, whatever becomes of its folder."""
+        ranks = map(self.job.run.rank, range(self.nproc))
+        self.logs = [rank.stdout.open("rb") for rank in ranks]
 
     def writes(self) -> bool:
         """Return whether every rank has written some lines."""
@@ -123,10 +154,28 @@ class Scene:
         lost = 0
         for rank in range(self.nproc):
             count = self.counted(rank) if counted is None else counted[rank]
-            lines = self.job.run.rank(rank).stdout.read_bytes().split(b"\n")
-            there = {line for line in lines if line.startswith(b"line ")}
+            there = set(self._written(rank).split(b"\n"))
             lost += sum(b"line %d" % i not in there for i in range(count))
         return lost
+
+    def _written(self, rank: int) -> bytes:
+        path = self.job.run.rank(rank).stdout
+        if path.exists() or not self.logs:
+            return path.read_bytes()
+        self.logs[rank].seek(0)
+        return self.logs[rank].read()
+
+    def close(self) -> None:
+        """End what is left of the run."""
+        for log in self.logs:
+            log.close()
+        if self.job.folder.exists():
+            self.job.kill()
+
+
+def notebook_folder(place: Path) -> Path:
+    """Return the folder that has script and runs; what the ranks count lies outside of it."""
+    return place / "notebook"
 
 
 @contextlib.contextmanager
@@ -139,26 +188,25 @@ def scene_of(
         cell: what a cell of a notebook does while the ranks run ("" for nothing), where the run
             belongs to a notebook's kernel; None: it belongs to this process.
     """
-    (place / "train.py").write_text(SCRIPT)
+    folder = notebook_folder(place)
+    folder.mkdir(exist_ok=True)
+    (folder / "train.py").write_text(SCRIPT)
     nproc = 1 if launcher.name == "python" else 2
     if cell is None:
         job = ddpnb.launch(
-            place / "train.py",
+            folder / "train.py",
             nproc_per_node=nproc,
             launcher=launcher,
             detach=detach,
             grace=1.0,
             env={"FAULTS": str(place)},
-            cwd=place,
+            cwd=folder,
         )
-        try:
-            yield Scene(place=place, nproc=nproc, job=job)
-        finally:
-            if job.folder.exists():
-                job.kill()
+        with contextlib.closing(Scene(place=place, nproc=nproc, job=job)) as scene:
+            yield scene
         return
     kernel = KernelManager(kernel_name="python3")
-    kernel.start_kernel(cwd=str(place))
+    kernel.start_kernel(cwd=str(folder))
     client = kernel.blocking_client()
     client.start_channels()
     try:
@@ -166,29 +214,21 @@ def scene_of(
         code = KERNEL.format(nproc=nproc, launcher=launcher, detach=detach)
         code = code.replace("launcher=", "launcher=ddpnb.")
         client.execute(code + cell)
-        wait_until(lambda: ddpnb.runs(), DEADLINE, "the run is there")
-        yield Scene(place=place, nproc=nproc, job=ddpnb.runs()[0], kernel=kernel, client=client)
+        (job,) = wait_until(ddpnb.runs, DEADLINE, "the run is there")
+        scene = Scene(place=place, nproc=nproc, job=job, kernel=kernel, client=client)
+        with contextlib.closing(scene):
+            yield scene
     finally:
         client.stop_channels()
         kernel.shutdown_kernel(now=True)
         kernel.cleanup_resources()
 
 
-def processes_of(folder: Path) -> list[ProcessId]:
-    """Return every process that has the run in its environment, and what they have started."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.environ().get("DDPNB_RUN") == str(folder):
-                found.append(ProcessId.of(process.pid))
-    return [process for process in found if process is not None]
-
-
 @contextlib.contextmanager
 def environment(place: Path) -> Iterator[None]:
     """Have runs go to `place`, and kernels find this checkout."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DDPNB_RUNS", str(place / "runs"))
+        patch.setenv("DDPNB_RUNS", str(notebook_folder(place) / "runs"))
         patch.setenv("FAULTS", str(place))
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         patch.setenv("PYTHONPATH", os.pathsep.join(paths))
@@ -198,7 +238,7 @@ def environment(place: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def small_disk(folder: Path) -> Iterator[bool]:
     """Put a disk of 8 MiB in place of a folder; yield whether this user may."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     command = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)]
     try:
         mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0

@@ -25,7 +25,7 @@ from tests.launch.fault_scenes import (
     DEADLINE,
     Scene,
     environment,
-    processes_of,
+    notebook_folder,
     scene_of,
     small_disk,
 )
@@ -49,14 +49,21 @@ class Outcome:
     """State and reason, e.g. "stopped (owner died)"."""
     cause: str
     """Who failed first, and of what; "" if nobody did."""
-    right: bool
-    """Whether both are what the fault must lead to."""
+    state_right: bool
+    """Whether the state is what the fault must lead to."""
+    cause_right: bool
+    """Whether the cause is."""
     left: int
-    """Processes of the run that lived on for 10 s."""
+    """Processes of the run that lived on for 10 s, keeper and supervisor included."""
     lost: int
     """Lines that a rank had written and that its log does not have."""
     seconds: float | None
-    """From the fault to exit.json."""
+    """From the fault to exit.json, where there is one."""
+
+    @property
+    def right(self) -> bool:
+        """Whether the run tells the fault as it was."""
+        return self.state_right and self.cause_right
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +82,9 @@ class Fault:
     cell: str | None = None
     """What a notebook's cell does meanwhile; None: the run belongs to no notebook."""
     marks: tuple[str, ...] = ()
-    """What the script is told: "collective", "stubborn"."""
+    """What the script is told, which then waits for the other rank ("collective"), refuses SIGINT
+    and SIGTERM ("stubborn"), leaves with 0 on SIGINT ("polite"), has a child in a session of its
+    own ("helper")."""
     small_disk: bool = False
 
 
@@ -99,15 +108,31 @@ def _restart(scene: Scene) -> None:
     scene.kernel.restart_kernel(now=False)
 
 
+def _kill_both(scene: Scene) -> None:
+    victims = [scene.process("keeper"), scene.process("supervisor")]
+    for signum in (signal.SIGSTOP, signal.SIGKILL):  # stopped first: neither sees the other die
+        for victim in victims:
+            victim.send(signum)
+
+
 STOPPED, OWNER, DIED = "stopped", "stopped (owner died)", "failed (supervisor died)"
+LOST = "lost (supervisor gone without a word)"
+HELPER, POLITE = ("helper",), ("polite",)
 FAULTS = [
     Fault(name="kernel SIGKILL", act=_kill_kernel, state=OWNER, cell="", rounds=20),
-    Fault(name="kernel restart", act=_restart, state=OWNER, cell=""),
+    Fault(name="kernel restart", act=_restart, state=OWNER, cell="", marks=POLITE),
     Fault(name="interrupt of await job", act=_interrupt, state=STOPPED, cell="await job"),
-    Fault(name="interrupt of job.wait()", act=_interrupt, state=STOPPED, cell="job.wait()"),
-    Fault(name="stop", act=lambda scene: scene.job.stop(wait=False), state=STOPPED),
-    Fault(name="keeper SIGKILL", act=_kill("keeper"), state=DIED, rounds=20),
-    Fault(name="supervisor SIGKILL", act=_kill("supervisor"), state=DIED, rounds=20),
+    Fault(
+        name="interrupt of job.wait()",
+        act=_interrupt,
+        state=STOPPED,
+        cell="job.wait()",
+        marks=POLITE,
+    ),
+    Fault(name="stop", act=lambda scene: scene.job.stop(wait=False), state=STOPPED, marks=POLITE),
+    Fault(name="keeper SIGKILL", act=_kill("keeper"), state=DIED, marks=HELPER, rounds=20),
+    Fault(name="supervisor SIGKILL", act=_kill("supervisor"), state=DIED, marks=HELPER, rounds=20),
+    Fault(name="keeper and supervisor SIGKILL", act=_kill_both, state=LOST),
     Fault(
         name="launcher SIGKILL",
         act=_kill("launcher"),
@@ -148,7 +173,7 @@ FAULTS = [
         name="stop of ranks that refuse",
         act=lambda scene: scene.job.stop(wait=False),
         state=STOPPED,
-        marks=("stubborn",),
+        marks=("stubborn", "helper"),
     ),
     Fault(
         name="disk full",
@@ -158,8 +183,8 @@ FAULTS = [
         small_disk=True,
     ),
     Fault(
-        name="folder deleted",
-        act=lambda scene: shutil.rmtree(scene.place / "runs", ignore_errors=True),
+        name="notebook folder deleted",
+        act=lambda scene: shutil.rmtree(notebook_folder(scene.place), ignore_errors=True),
         state="gone",
     ),
 ]
@@ -176,64 +201,67 @@ def strike(fault: Fault, launcher: str, place: Path) -> Outcome | None:
     """Launch, let the ranks write, strike, and look at what is left; None: not possible here.
 
     Args:
-        place: an empty folder; the run and its counters are put there.
+        place: an empty folder; the notebook's folder, and what the ranks count, are put there.
     """
     for name in fault.marks:
         (place / name).touch()
     with contextlib.ExitStack() as stack:
         stack.enter_context(environment(place))
-        if fault.small_disk and not stack.enter_context(small_disk(place / "runs")):
+        runs = notebook_folder(place) / "runs"
+        if fault.small_disk and not stack.enter_context(small_disk(runs)):
             return None
         scene = stack.enter_context(scene_of(LAUNCHERS[launcher], place, cell=fault.cell))
         wait_until(scene.writes, DEADLINE, "every rank writes")
-        processes = processes_of(scene.job.folder)
+        processes = scene.processes()
+        each = 2 if "helper" in fault.marks else 1
+        assert len(processes) >= 2 + each * scene.nproc, processes  # or nothing would be proved
+        scene.hold_logs()
         counted = [scene.counted(rank) for rank in range(scene.nproc)]
         struck = time.time()
         fault.act(scene)
-        if fault.state == "gone":
-            left = _left(processes)
-            return Outcome(state="gone", cause="", right=not left, left=left, lost=0, seconds=None)
-        wait_until(scene.job.run.exit.exists, DEADLINE, "exit.json is there")
-        seconds = scene.job.run.exit.stat().st_mtime - struck
-        left = _left(processes)
-        # What is written while the disk fills may be cut; what stood there before may not.
-        lost = scene.lost(counted if fault.small_disk else None)
-        return _outcome(fault, launcher, scene, seconds, left, lost)
+        gone, exit_ = fault.state == "gone", scene.job.run.exit
+        # Without exit.json, `done` says that nobody is left who could write it.
+        wait_until(lambda: gone or scene.job.done, DEADLINE, "the run is over")
+        seconds = exit_.stat().st_mtime - struck if exit_.exists() else None
+        left = _left(scene, processes)
+        # What is written while the disk fills, or into deleted files, may be cut; what stood there
+        # before may not.
+        lost = scene.lost(counted if fault.small_disk or gone else None)
+        return _outcome(fault, launcher, scene, seconds=seconds, left=left, lost=lost)
 
 
-def _left(processes: list[ProcessId]) -> int:
+def _left(scene: Scene, processes: set[ProcessId]) -> int:
     """Return how many live on, after up to 10 s."""
     until = time.monotonic() + LEFT_SECONDS
-    while (left := sum(p.is_alive() for p in processes)) and time.monotonic() < until:
+    while True:
+        left = {process for process in processes if process.is_alive()} | scene.strangers()
+        if not left or time.monotonic() > until:
+            return len(left)
         time.sleep(0.05)
-    return left
 
 
-def _outcome(
-    fault: Fault, launcher: str, scene: Scene, seconds: float, left: int, lost: int
-) -> Outcome:
-    result = scene.job.peek()
-    state = result.state.value
-    if result.reason not in (None, state):
-        state += f" ({result.reason})"
-    cause = _cause(result)
+def _outcome(fault: Fault, launcher: str, scene: Scene, **counts: Any) -> Outcome:
     expected, named = fault.state, fault.cause
     if launcher == "python" and fault.python is not None:
         expected, named = fault.python
     named = named.format(last=scene.nproc - 1)
+    state, cause = ("gone", "") if expected == "gone" else _told(scene.job.peek())
     return Outcome(
         state=state,
         cause=cause,
-        right=state == expected and cause.startswith(named),
-        left=left,
-        lost=lost,
-        seconds=seconds,
+        state_right=state == expected,
+        cause_right=cause.startswith(named) if named else not cause,
+        **counts,
     )
 
 
-def _cause(result: RunResult) -> str:
+def _told(result: RunResult) -> tuple[str, str]:
+    """Return state and cause as a person is told them."""
+    state = result.state.value
+    if result.reason not in (None, state):
+        state += f" ({result.reason})"
     if result.state is not JobState.FAILED or not result.failures:
-        return ""
+        return state, ""
     first = result.failures[0]
     who = "launcher" if first.rank is None else f"rank {first.rank}"
-    return f"{who}: {first.summary}"
+    return state, f"{who}: {first.summary}"

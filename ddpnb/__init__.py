@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ddpnb.api import attach, dryrun, launch, runs
-    from ddpnb.diagnose.doctor import doctor
+    from ddpnb.checkup import doctor
     from ddpnb.errors import DdpnbError, WorkerFailedError
     from ddpnb.job import Job
     from ddpnb.launchers.python import Python
@@ -54,7 +54,7 @@ _HOMES = {
     "Torchrun": "ddpnb.launchers.torchrun",
     "WorkerFailedError": "ddpnb.errors",
     "attach": "ddpnb.api",
-    "doctor": "ddpnb.diagnose.doctor",
+    "doctor": "ddpnb.checkup",
     "dryrun": "ddpnb.api",
     "launch": "ddpnb.api",
     "runs": "ddpnb.api",

@@ -1,4 +1,4 @@
-"""The command `ddpnb`: run a script and watch it, open the lessons, run the demonstration.
+"""The command `ddpnb`: run a script and watch it, open the lessons, look at the machine.
 
 The commands for runs that are there already stand in `cli_runs`.
 """
@@ -6,6 +6,8 @@ The commands for runs that are there already stand in `cli_runs`.
 from __future__ import annotations
 
 import contextlib
+import json
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,10 +67,17 @@ The work happens in a new folder in DIR (default: ddpnb-demo): the notebook as i
 page, and the folder of each run. The exit code is 0 when every cell did what it should.
 """
 
-_DOCTOR_HELP = """Say what this machine can do: one line a check, and what to do about it.
+_DOCTOR_HELP = """Say what this machine can do, a line a check, with what to do about it.
 
-Python, torch and its CUDA build, the GPUs and who uses them, a real all-reduce of two ranks, shared
-memory, ports, disk, the notebook's packages, Slurm. The exit code is 1 when a check has failed.
+\b
+ok     as it should be
+note   good to know
+warn   something will be slow, or break in some runs
+fail   runs will not work: mend this first
+skip   there was nothing to look at
+
+Two real ranks are launched, which takes some seconds; --quick leaves that out. The exit code is 1
+when a check failed, else 0.
 """
 
 
@@ -167,16 +176,21 @@ def demo(folder: Path | None, notebook: Path | None) -> None:
     sys.exit(run_demo(folder, notebook))
 
 
-@main.command(help=_DOCTOR_HELP, short_help="Say what this machine can do.")
-@click.option("--quick", is_flag=True, help="Without importing torch, and without a real run.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON array, an object for each check.")
+@main.command(help=_DOCTOR_HELP, short_help="Say what this machine can do, and what to mend.")
+@click.option("--quick", is_flag=True, help="Launch no ranks.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def doctor(quick: bool, as_json: bool) -> None:
-    """Say what this machine can do."""
-    from ddpnb.diagnose.doctor import doctor as examine
+    """Say what this machine can do, and what to mend."""
+    from ddpnb.checkup import doctor as examine
+    from ddpnb.terminal.doctor_view import show_checks
 
-    report = examine(quick=quick)
-    click.echo(report.to_json() if as_json else repr(report))
-    sys.exit(1 if report.failed else 0)
+    try:
+        report = examine(quick=quick) if as_json else show_checks(quick=quick)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+    if as_json:
+        click.echo(json.dumps(report.to_json(), indent=1))
+    sys.exit(not report.ok)
 
 
 for _command in COMMANDS:

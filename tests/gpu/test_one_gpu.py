@@ -56,3 +56,10 @@ def test_the_kernel_does_not_touch_cuda_when_it_launches():
     ddpnb.launch(script(LOOK)).wait(DEADLINE)
 
     assert not torch.cuda.is_initialized()
+
+
+def test_the_doctor_sees_the_gpu_and_adds_through_nccl():
+    report = ddpnb.doctor()
+
+    assert report["torch"].status == report["nccl"].status == "ok", report
+    assert report["GPUs"].status in ("ok", "warn")  # others may have filled it

@@ -25,7 +25,9 @@ def test_version_is_the_packages():
 def test_help_lists_the_commands():
     found = run("--help").output
 
-    assert all(f"\n  {name} " in found for name in "run ps logs attach stop clean lab demo".split())
+    assert all(
+        f"\n  {name} " in found for name in "run ps logs attach stop clean lab demo doctor".split()
+    )
 
 
 def test_run_help_has_torchruns_options_and_the_exit_codes():

@@ -13,7 +13,7 @@ from tests.conftest import ROOT
 # A room is a module of ddpnb, or a sub-package with all that is in it.
 TABLE = {
     5: "notebook cli cli_runs demo lab terminal execution __main__",
-    4: "compare profile diagnose exercises options usage",
+    4: "compare profile checkup diagnose exercises options usage",
     3: "job api plan sources run_list capture",
     2: "launchers worker",
     1: "rundir lines tail monitor process failures json_files hints tracebacks log_search",

@@ -1,1 +1,0 @@
-"""Say what is the matter: with this machine (`doctor`)."""

@@ -22,7 +22,7 @@ from ddpnb.process import ProcessId
 from ddpnb.run_list import RunList, find, readable_runs
 from ddpnb.rundir import RunDir, runs_folder
 
-__all__ = ["attach", "dryrun", "launch", "on_job", "runs"]
+__all__ = ["attach", "dryrun", "launch", "on_job", "runs", "start"]
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +64,15 @@ def launch(
         SpecError: what is asked for cannot be run; nothing was started.
         LaunchError: the supervisor could not be started.
     """
+    job = start(target, *args, **options)
+    _tell(job)
+    return job
+
+
+def start(
+    target: str | Path | Callable[..., Any] | None = None, /, *args: Any, **options: Any
+) -> Job:
+    """Launch without a word to the listeners of `on_job`: for what shows the run in its own way."""
     planned = plan(target, args, **options)
     _refuse_taken_port(planned.command)
     run = planned.run
@@ -82,9 +91,7 @@ def launch(
     except BaseException:  # also the stop button: no rank may run that nobody holds a handle of
         _break_off(run)
         raise
-    job = Job(run)
-    _tell(job)
-    return job
+    return Job(run)
 
 
 def dryrun(

@@ -25,7 +25,7 @@ from ddpnb.process import ProcessId
 from ddpnb.run_list import RunList, find, readable_runs
 from ddpnb.rundir import RunDir, runs_folder
 
-__all__ = ["attach", "dryrun", "launch", "on_job", "rerun", "runs"]
+__all__ = ["attach", "dryrun", "launch", "on_job", "rerun", "runs", "start"]
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ def launch(
         SpecError: what is asked for cannot be run; nothing was started.
         LaunchError: the supervisor could not be started.
     """
-    job = _launch(plan(target, args, **options))
+    job = start(target, *args, **options)
     _tell(job)
     return job
 
@@ -88,10 +88,14 @@ def rerun(job: Job) -> Job:
     launcher = _LAUNCHERS[described.pop("name")](**described)
     options = {name: getattr(spec, name) for name in _SPEC_OPTIONS}
     options["gpus"] = list(spec.gpus) or None
-    return _launch(plan(spec.script, spec.args, launcher=launcher, **options))
+    return start(spec.script, *spec.args, launcher=launcher, **options)
 
 
-def _launch(planned: Plan) -> Job:
+def start(
+    target: str | Path | Callable[..., Any] | None = None, /, *args: Any, **options: Any
+) -> Job:
+    """Launch without a word to the listeners of `on_job`: for what shows the run in its own way."""
+    planned = plan(target, args, **options)
     _refuse_taken_port(planned.command)
     run = planned.run
     run.create(

@@ -194,7 +194,8 @@ def _failure(
             hint=error.get("hint", ""),
         )
         if error["type"].rpartition(".")[2] in _CHILD_FAILED:
-            failure = _cause_in(stderr, failure)
+            told = failure.message if _TRACEBACK in failure.message else stderr
+            failure = _cause_in(told, failure)
         if error["type"] == "SystemExit":
             failure = replace(failure, traceback=stderr)
     elif code is not None and (code > 0 or _FATAL in stderr):
@@ -243,9 +244,9 @@ def _launcher_failure(run: RunDir) -> list[RankFailure]:
     ]
 
 
-def _cause_in(stderr: str, failure: RankFailure) -> RankFailure:
-    """Return the failure with the error of the child process, which is the first one on stderr."""
-    _, found, block = stderr.partition(_TRACEBACK)
+def _cause_in(text: str, failure: RankFailure) -> RankFailure:
+    """Return the failure with the error of the child process, the first one in the text."""
+    _, found, block = text.partition(_TRACEBACK)
     block = block.partition(_TRACEBACK)[0]
     error = re.search(r"^([A-Za-z_][\w.]*):(.*(?:\n(?:[ \t]+.*)?)*)", block, re.MULTILINE)
     if not found or error is None:

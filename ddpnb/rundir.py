@@ -127,6 +127,14 @@ class RunDir:
         short = re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-")[:32] or "run"
         return cls(folder / f"{stamp}-{short}-{secrets.token_hex(2)}")
 
+    def calls(self, pid: int) -> Path:
+        """Return the file in which `worker.observer` notes what a process of the script calls."""
+        return self.artifacts / f"calls-{pid}.jsonl"
+
+    def all_calls(self) -> list[Path]:
+        """Return the files of all processes that noted their calls."""
+        return sorted(self.artifacts.glob(self.calls(0).name.replace("0", "*")))
+
     def create(
         self,
         spec: LaunchSpec,

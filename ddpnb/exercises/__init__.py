@@ -9,6 +9,7 @@ from ddpnb.exercises.devices import device_for
 from ddpnb.exercises.myths import myth
 from ddpnb.exercises.predictions import compare, predict
 from ddpnb.exercises.processes import process_tree
+from ddpnb.exercises.timelines import launch_timeline
 
 __all__ = [
     "Verdict",
@@ -16,6 +17,7 @@ __all__ = [
     "compare",
     "device_for",
     "exercise",
+    "launch_timeline",
     "myth",
     "predict",
     "process_tree",

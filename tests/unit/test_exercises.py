@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 
 from ddpnb.errors import DdpnbError
-from ddpnb.exercises import Verdict, check, compare, device_for, exercise, myth, predict
+from ddpnb.exercises import (
+    Verdict,
+    check,
+    compare,
+    device_for,
+    exercise,
+    launch_timeline,
+    myth,
+    predict,
+)
 from ddpnb.exercises import process_tree as tree_of
 from ddpnb.job import Job
 from ddpnb.json_files import append_json_lines, write_json
@@ -201,6 +210,25 @@ def test_process_tree_shows_who_started_whom():
         "101",
     ]
     assert "&lt;" not in tree._repr_html_()
+
+
+def test_timeline_tells_when_each_rank_began_logged_and_ended():
+    job = ended_job({0: {}, 1: {}})
+    launched = job.run.read_run()["created"]
+    for rank in (0, 1):
+        logged = [
+            Event(rank=rank, time=launched + 2, kind="metric", step=0, data={"ready": 1.0}),
+            Event(rank=rank, time=launched + 3, kind="metric", step=1, data={"ready": 1.0}),
+        ]
+        with job.run.rank(rank).events.open("ab") as file:
+            append_json_lines(file.fileno(), [event.to_json() for event in logged])
+    write_json(job.run.exit, {"returncode": 0, "exits": [{"rank": 1, "time": launched + 4}]})
+
+    found = launch_timeline(job)
+
+    assert list(found[1]) == ["start", "ready", "exit"]
+    assert found[1]["ready"] == pytest.approx(2) and found[1]["exit"] == pytest.approx(4)
+    assert list(found[0]) == ["start", "ready"]
 
 
 def test_env_passes_when_each_rank_reports_its_own():

@@ -51,3 +51,25 @@ def test_the_first_to_fail_is_the_one_that_no_other_explains(run, ranks, first):
     assert failures[0].rank == first
     assert failures[0].consequence_of is None
     assert f"First to fail: rank {first}" in describe(run, failures)
+
+
+def test_the_error_of_a_spawned_child_is_the_cause(run):
+    # what mp.spawn raises in the parent: the child's traceback is in the message, not on its stderr
+    child = (
+        "\n\n-- Process 1 terminated with the following error:\n"
+        "Traceback (most recent call last):\n"
+        '  File "train.py", line 9, in train\n'
+        "    dist.init_process_group()\n"
+        "ValueError: MASTER_ADDR expected\n"
+    )
+    run.rank(0).path.mkdir(parents=True)
+    kind = "torch.multiprocessing.spawn.ProcessRaisedException"
+    error = {"time": 10.0, "type": kind, "message": child, "exitcode": 1}
+    write_json(run.rank(0).error(0), error | {"traceback": f"Traceback of the parent\n{child}"})
+    exits = [{"rank": 0, "attempt": 0, "exitcode": 1, "time": 10.1}]
+    write_json(run.exit, {"returncode": 1, "reason": None, "exits": exits})
+
+    first = read_failures(run)[0]
+
+    assert first.summary == "ValueError: MASTER_ADDR expected"
+    assert "train.py" in first.traceback and "the parent" not in first.traceback

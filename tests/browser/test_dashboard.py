@@ -13,7 +13,7 @@ from ddpnb.worker import log
 rank = int(os.environ["RANK"])
 print(f"rank {rank} is here", flush=True)
 for step in range(100_000):
-    print(f"step {step:5d}  loss {1 / (step + 1):.4f}  <b>not bold</b>", flush=True)
+    print(f"step {step:5d} of rank {rank}  <b>not bold</b>", flush=True)
     print(f"\\rbar {step}", end="", file=sys.stderr, flush=True)
     log(step, loss=1 / (step + 1))
     time.sleep(0.1)
@@ -51,8 +51,8 @@ def test_view_shows_ranks_and_stops_them(theme: str, lab: Lab, notebook: Noteboo
     notebook.screenshot(f"machine-{theme}")
     notebook.page.locator(".ddpnb-page-log").click()
     notebook.page.locator(".ddpnb-choice button", has_text="rank 1").click()
-    notebook.wait_for(".ddpnb-log", "rank 1 is here")
-    assert "rank 0 is here" not in notebook.page.locator(".ddpnb-log").inner_text()
+    notebook.wait_for(".ddpnb-rows", "of rank 1")
+    assert "of rank 0" not in notebook.page.locator(".ddpnb-rows").inner_text()
     notebook.screenshot(f"rank-{theme}")
 
     notebook.page.locator(".ddpnb-stop").click()

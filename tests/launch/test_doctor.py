@@ -1,11 +1,16 @@
 """`ddpnb doctor` with its real launch: two ranks add, nothing is left, the caller has no torch."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+from click.testing import CliRunner
+
+from ddpnb.checkup import CHECKS
+from ddpnb.cli import main
 from tests.conftest import wait_until
 
 DEADLINE = 600.0
@@ -73,3 +78,12 @@ def test_ctrl_c_ends_the_ranks_and_leaves_nothing(tmp_path: Path):
     assert code == 128 + signal.SIGINT
     assert list(place.iterdir()) == []
     assert "Traceback" not in Path("out").read_text()
+
+
+def test_the_command_prints_json_of_every_check_and_the_exit_code_tells():
+    found = CliRunner().invoke(main, ["doctor", "--quick", "--json"])
+
+    told = json.loads(found.stdout)
+    assert [check["name"] for check in told["checks"]] == list(CHECKS)
+    assert all(set(check) == {"name", "status", "found", "fix"} for check in told["checks"])
+    assert found.exit_code == (0 if told["ok"] else 1)

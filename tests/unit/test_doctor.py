@@ -7,7 +7,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 import ddpnb
 from ddpnb.checkup import (
@@ -25,7 +24,6 @@ from ddpnb.checkup import (
 )
 from ddpnb.checkup import python as pythons
 from ddpnb.checkup.here import Here, ask
-from ddpnb.cli import main
 from tests.conftest import ROOT
 
 GIB = 1 << 30
@@ -148,15 +146,6 @@ def test_a_check_that_hangs_is_left_alone():
     free.set()
 
     assert (check.status, check.found) == ("warn", "no answer within 0.05 s")
-
-
-def test_the_command_prints_json_of_every_check_and_the_exit_code_tells():
-    found = CliRunner().invoke(main, ["doctor", "--quick", "--json"])
-
-    told = json.loads(found.stdout)
-    assert [check["name"] for check in told["checks"]] == list(CHECKS)
-    assert all(set(check) == {"name", "status", "found", "fix"} for check in told["checks"])
-    assert found.exit_code == (0 if told["ok"] else 1)
 
 
 # Other programs

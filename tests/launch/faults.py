@@ -30,7 +30,7 @@ from tests.launch.fault_scenes import (
     small_disk,
 )
 
-__all__ = ["FAULTS", "LAUNCHERS", "Fault", "Outcome", "strike"]
+__all__ = ["FAULTS", "LAUNCHERS", "LEFT_SECONDS", "Fault", "Outcome", "strike"]
 
 LAUNCHERS: dict[str, Launcher] = {
     "torchrun": ddpnb.Torchrun(),

@@ -66,8 +66,7 @@ def search(
         ranks: only these; None among them is the launcher. None: all ranks, without the launcher.
     """
     if not regex:
-        flags = 0 if case else re.IGNORECASE
-        return _search(run, re.compile(re.escape(pattern.encode()), flags), ranks)
+        return _search(run, _compiled(re.escape(pattern), case=case), ranks)
     try:
         re.compile(pattern)
     except re.error as error:
@@ -108,6 +107,11 @@ def around(run: RunDir, rank: int | None, stream: Stream, offset: int) -> list[L
         lines.append(LogLine(rank=rank, stream=stream, text=shown_text(raw), offset=at))
         at += len(raw) + 1
     return lines
+
+
+def _compiled(pattern: str, *, case: bool) -> re.Pattern[bytes]:
+    # MULTILINE: it is first looked for in many lines at once.
+    return re.compile(pattern.encode(), re.MULTILINE | (0 if case else re.IGNORECASE))
 
 
 def _is(name: str, rank: int | None, stream: Stream) -> bool:
@@ -163,8 +167,7 @@ def _matching(path: Path, pattern: re.Pattern[bytes]) -> Iterable[tuple[int, byt
 def main() -> None:
     """Answer one question for a regular expression."""
     question: dict[str, Any] = json.load(sys.stdin)
-    flags = 0 if question["case"] else re.IGNORECASE
-    pattern = re.compile(question["pattern"].encode(), flags)
+    pattern = _compiled(question["pattern"], case=question["case"])
     found = _search(RunDir(Path(sys.argv[1])), pattern, question["ranks"])
     json.dump(asdict(found), sys.stdout)
 

@@ -75,7 +75,8 @@ class Feed:
             before = writer.count
             writer.count += len(rows)
             writer.rows.extend(rows)
-            told[name] = writer.since(before)
+            # From where the message goes on: what is left out on purpose is not missing.
+            told[name] = {"from": before, **writer.since(before)}
         return told
 
     def since(self, numbers: Mapping[str, int]) -> dict[str, Any]:

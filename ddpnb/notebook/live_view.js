@@ -71,14 +71,14 @@ class View {
   take(lines, answered) {
     const fresh = [];
     let gap = false;
-    for (const [writer, { first, rows }] of Object.entries(lines)) {
+    for (const [writer, { from, first, rows }] of Object.entries(lines)) {
       const buffer = this.buffer(writer);
-      if (first > buffer.next && !answered && buffer.next > 0) {
+      if (!answered && from > buffer.next) {
         gap = true;
         continue;
       }
       const skipped = first - buffer.next;
-      if (skipped > 0) fresh.push(this.put(buffer, writer, [2, `… ${skipped} older lines are in the file`, null, -1]));
+      if (skipped > 0) fresh.push(this.put(buffer, writer, [2, `… ${skipped} lines are passed over here; the file has them`, null, -1]));
       for (const row of rows.slice(Math.max(0, buffer.next - first))) fresh.push(this.put(buffer, writer, row));
       buffer.next = Math.max(buffer.next, first + rows.length);
     }

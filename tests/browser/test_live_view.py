@@ -148,13 +148,14 @@ def test_a_run_is_launched_again_in_the_same_view(lab: Lab, notebook: NotebookPa
 def test_the_plainer_widgets_take_over_where_the_extension_is_missing(
     lab: Lab, notebook: NotebookPage
 ):
-    # A name that no server offers, as if anywidget were installed in the kernel's environment only.
+    # What a browser makes of a widget whose extension its server does not have: nothing.
     missing = """
 from ddpnb.notebook import dashboard
 from ddpnb.notebook.live_view import LiveView
 
-LiveView._model_module = type(LiveView._model_module)("not-there").tag(sync=True)
-LiveView._view_module = type(LiveView._view_module)("not-there").tag(sync=True)
+kind = "application/vnd.jupyter.widget-view+json"
+view = {"version_major": 2, "version_minor": 0, "model_id": "unknown"}
+LiveView.bundle = lambda self: {kind: view, "text/plain": "no view"}
 dashboard._GREET_SECONDS = 2.0
 """
     notebook.open("%load_ext ddpnb", missing, COUNTING)

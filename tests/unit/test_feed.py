@@ -23,9 +23,9 @@ def test_lines_are_numbered_by_writer():
     first = feed.add([line(0, "a"), line(None, "w"), line(0, "b", stream="stderr")], now=5.0)
     second = feed.add([line(0, "c", time=7.0)], now=6.0)
 
-    assert first["0"] == {"first": 0, "rows": [(0, "a", 5.0, 0), (1, "b", 5.0, 0)]}
+    assert first["0"] == {"from": 0, "first": 0, "rows": [(0, "a", 5.0, 0), (1, "b", 5.0, 0)]}
     assert texts(first["launcher"]) == ["w"]
-    assert second == {"0": {"first": 2, "rows": [(0, "c", 7.0, 0)]}}
+    assert second == {"0": {"from": 2, "first": 2, "rows": [(0, "c", 7.0, 0)]}}
 
 
 def test_a_browser_that_missed_a_message_is_sent_what_it_lacks():

@@ -52,7 +52,7 @@ def test_the_launcher_is_searched_when_it_is_named(run):
 
 
 def test_a_regular_expression_is_found(run):
-    result = search(run, r"step 4242\d loss", regex=True)
+    result = search(run, r"^step 4242\d loss [\d.]+$", regex=True)
 
     assert [hit.text.split()[1] for hit in result.hits] == [f"4242{i}" for i in range(10)]
 

@@ -88,7 +88,8 @@ class LineReader:
                 if max_bytes is not None and size - self.position > max_bytes:
                     lines.append(self._skip_to(file, size - max_bytes))
                 file.seek(self.position)
-                while data := file.read(_CHUNK_BYTES):
+                # Not to the end: a rank that floods its log may write faster than this reads.
+                while data := file.read(min(_CHUNK_BYTES, max(0, size - self.position))):
                     hole = self._hole()
                     begin, end = hole or (0, 0)
                     if self.position < end and self.position + len(data) > begin:

@@ -242,3 +242,20 @@ def test_a_clock_that_was_set_back_does_not_change_the_order_of_a_ranks_lines(ru
     run.timeline.write_text("".join(json.dumps(tick) + "\n" for tick in ticks))
 
     assert [(str(line), line.time) for line in read_lines(run)] == [("a", 10.0), ("b", 10.0)]
+
+
+def test_reader_returns_while_the_file_grows_faster_than_it_reads(tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(b"line\n" * (1 << 19))
+    grown = []
+
+    def grow():  # asked after each read, as a flooding rank would write meanwhile
+        with path.open("ab") as file:
+            file.write(b"more\n" * (1 << 19))
+        grown.append(len(grown))
+        assert len(grown) < 10
+        return None
+
+    lines = LineReader(path, 0, "stdout", grow).read()
+
+    assert texts(lines) == ["line"] * (1 << 19)

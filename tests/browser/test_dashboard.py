@@ -36,7 +36,7 @@ def test_view_shows_ranks_and_stops_them(theme: str, lab: Lab, notebook: Noteboo
 
     notebook.run_all()
 
-    notebook.wait_for(".ddpnb-head", "running")
+    notebook.wait_for(".ddpnb-title", "running")
     notebook.wait_for(".ddpnb-log", "0 │ step")
     notebook.wait_for(".ddpnb-log", "1 │ step")
     notebook.wait_for(".ddpnb-log", "<b>not bold</b>")
@@ -60,7 +60,7 @@ def test_view_shows_ranks_and_stops_them(theme: str, lab: Lab, notebook: Noteboo
     notebook.screenshot(f"confirm-{theme}")
     notebook.page.locator(".ddpnb-stop-now").click()
 
-    notebook.wait_for(".ddpnb-head", "stopped")
+    notebook.wait_for(".ddpnb-title", "■ stopped")
     notebook.wait_for(".jp-OutputArea-output", "JobState.STOPPED")
     notebook.wait_for(".jp-OutputArea-output", "talking.py: ■ stopped")
     assert notebook.page.locator(".ddpnb-stop").is_disabled()

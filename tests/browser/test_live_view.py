@@ -50,7 +50,7 @@ def test_a_reload_and_a_second_view_bring_everything_back(lab: Lab, notebook: No
     notebook.page.reload()
 
     notebook.page.locator(".ddpnb-view").first.wait_for()
-    notebook.wait_for(".ddpnb-head", "running")
+    notebook.wait_for(".ddpnb-title", "running")
     notebook.wait_for(".ddpnb-rows", "rank 0 line 3")
     notebook.screenshot("reloaded")
 
@@ -94,8 +94,8 @@ def test_tabs_and_the_stop_button_work_while_ranks_flood(lab: Lab, notebook: Not
     notebook.page.locator(".ddpnb-stop").click()
     notebook.page.locator(".ddpnb-stop-now").click()
 
-    notebook.wait_for(".ddpnb-head", "stopped")
-    assert notebook.page.locator(".ddpnb-rerun").is_visible()
+    notebook.wait_for(".ddpnb-title", "■ stopped")
+    notebook.page.locator(".ddpnb-rerun").wait_for()
 
 
 def test_lines_of_a_message_that_was_lost_come_again(lab: Lab, notebook: NotebookPage):
@@ -113,7 +113,7 @@ LiveView.send = lossy
     short = COUNTING.replace("100_000", "200").replace("0.2 if i > 3000 else 0", "0.05")
     notebook.open("%load_ext ddpnb", losing, short, "await job")
     notebook.run_all()
-    notebook.wait_for(".ddpnb-head", "succeeded")
+    notebook.wait_for(".ddpnb-title", "succeeded")
 
     choose(notebook, "rank 1")
     notebook.wait_for(".ddpnb-rows", "rank 1 line 199")
@@ -135,13 +135,13 @@ def test_a_run_is_launched_again_in_the_same_view(lab: Lab, notebook: NotebookPa
     hello = "%%ddp -n 1 hello.py\nprint('hello', flush=True)\n"
     notebook.open("%load_ext ddpnb", hello, "await job\nfirst = job.run_id")
     notebook.run_all()
-    notebook.wait_for(".ddpnb-head", "succeeded")
+    notebook.wait_for(".ddpnb-title", "succeeded")
 
     notebook.page.locator(".ddpnb-rerun").click()
 
     notebook.wait_for(".ddpnb-said", "launched again")
-    notebook.wait_for(".ddpnb-head", "running")
-    notebook.wait_for(".ddpnb-head", "succeeded")
+    notebook.wait_for(".ddpnb-title", "running")
+    notebook.wait_for(".ddpnb-title", "succeeded")
     assert notebook.page.locator(".ddpnb-view").count() == 1
 
 

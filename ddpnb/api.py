@@ -229,4 +229,5 @@ def _start_supervisor(run: RunDir) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if done.returncode != 0:
         said = run.launcher_log.read_text(errors="replace").strip()
+        said = said or f"it left no word; is the disk of {run.path} full?"
         raise LaunchError(f"the supervisor could not start (exit code {done.returncode}):\n{said}")

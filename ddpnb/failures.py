@@ -53,6 +53,8 @@ def read_failures(run: RunDir) -> list[RankFailure]:
         error = read_json(run.rank(exit_.rank).error(exit_.attempt))
         if error is not None or exit_.exitcode not in (0, None):
             found.append(_failure(run, spec, exit_, error))
+    if (read_json(run.exit) or {}).get("reason"):
+        found = [failure for failure in found if failure.type]  # the others, our stop has ended
     if not found or _launcher_was_killed(run, found):
         return _launcher_failure(run)
     first, *others = _by_cause(found)

@@ -132,9 +132,7 @@ class Job:
                     raise TimeoutError(f"{self.run_id} still runs after {timeout:g} s")
                 time.sleep(_POLL_SECONDS)
         except KeyboardInterrupt:
-            if not self._is_detached():
-                logger.warning("interrupted: stopping %s", self.run_id)
-                self._stop_or_kill()
+            self._stop_or_kill()
             raise
         return self._outcome()
 
@@ -203,7 +201,17 @@ class Job:
         return bool((read_json(self.run.processes) or {}).get("detached"))
 
     def _stop_or_kill(self) -> None:
+        """Stop the run; another interrupt meanwhile kills it, and cannot undo the stop."""
+        again: list[int] = []
+        # In the main thread, to which Python gives every interrupt.
+        before = signal.signal(signal.SIGINT, lambda signum, _: again.append(signum))
         try:
-            self.stop()
-        except KeyboardInterrupt:
+            if self._is_detached():
+                return
+            logger.warning("interrupted: stopping %s", self.run_id)
+            self.stop(wait=False)
+            while not (self.done or again):
+                time.sleep(_POLL_SECONDS)
             self.kill()
+        finally:
+            signal.signal(signal.SIGINT, before or signal.default_int_handler)

@@ -6,7 +6,7 @@ keeper, supervisor and ranks, so it is stdlib only.
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -57,12 +57,16 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
 def reserve(path: Path) -> None:
     """Hold disk space for a json file that must be writable when the disk is full.
 
-    The space is given back by `free_reserves`.
+    The space is given back by `free_reserves`. Raises OSError when the disk is full already.
     """
     fd = os.open(_reserved(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        with contextlib.suppress(OSError):  # full already: then nothing can be held
-            os.posix_fallocate(fd, 0, _RESERVED_BYTES)
+        os.posix_fallocate(fd, 0, _RESERVED_BYTES)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            _reserved(path).unlink(missing_ok=True)
+            raise
+        # A file system that cannot promise space: the file will be written as any other.
     finally:
         os.close(fd)
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from ddpnb.json_files import free_reserves, reserve, write_json
 from ddpnb.launchers.supervisor import ORDERS, Supervisor
-from ddpnb.launchers.tree import become_subreaper, ignore_terminal, sweep
+from ddpnb.launchers.tree import become_subreaper, ignore_terminal, say, sweep
 from ddpnb.process import ProcessId
 from ddpnb.rundir import RunDir
 
@@ -51,18 +51,22 @@ def main() -> None:
 def keep(run: RunDir, tell: int) -> None:
     """Be the keeper: outlive the supervisor, sweep what is left, write exit.json."""
     become_subreaper()
-    reserve(run.exit)  # how it ended must be said also when the run has filled the disk
-    report, say = os.pipe()
+    try:
+        reserve(run.exit)  # how it ended must be said also when the run has filled the disk
+    except OSError as error:
+        say(f"cannot hold space for {run.exit}: {error.strerror}")
+        os._exit(1)
+    report, reporting = os.pipe()
     # An order may come as soon as the supervisor has told who we are; it waits until we do. No
     # handlers: one that comes between Python's last look and a blocking waitpid would be lost.
     signal.pthread_sigmask(signal.SIG_BLOCK, WAITED_FOR)
     pid = os.fork()
     if pid == 0:
         os.close(report)
-        with os.fdopen(say, "w") as pipe:
+        with os.fdopen(reporting, "w") as pipe:
             json.dump(Supervisor(run, ProcessId.of(os.getppid())).main(tell), pipe)
         os._exit(0)
-    os.close(say)
+    os.close(reporting)
     os.close(tell)
     supervisor = ProcessId.of(pid)
     assert supervisor is not None  # not reaped before we do it

@@ -5,6 +5,7 @@ Started by the launcher Torchrun; its arguments are torchrun's own.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -25,7 +26,8 @@ def main() -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     run = RunDir(Path(os.environ["DDPNB_RUN"]))
-    reserve(run.agent)
+    with contextlib.suppress(OSError):  # full already: the ranks will say so
+        reserve(run.agent)
     try:
         torchrun.main(sys.argv[1:])
     except ChildFailedError as error:

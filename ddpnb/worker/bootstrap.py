@@ -7,6 +7,7 @@ loaded, and when.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import importlib.machinery
@@ -74,7 +75,8 @@ def enter(run: RunDir, worker: Worker) -> Rank:
     offsets = _point_streams(files)
     faulthandler.enable(file=2)
     attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
-    reserve(files.error(attempt))  # what this rank dies of may be a full disk
+    with contextlib.suppress(OSError):  # full already
+        reserve(files.error(attempt))  # what this rank dies of may be a full disk
     if STACKS_SIGNAL is not None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         stacks = os.open(files.stacks, flags, 0o600)  # stays open: the handler writes to it

@@ -7,6 +7,7 @@ and calls one function of it.
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -29,7 +30,8 @@ __all__ = ["be_rank", "main"]
 def main() -> None:
     """Spawn the ranks, wait for them, and write down how they ended."""
     run = RunDir(Path(os.environ["DDPNB_RUN"]))
-    reserve(run.agent)
+    with contextlib.suppress(OSError):  # full already: the ranks will say so
+        reserve(run.agent)
     nprocs = run.read_spec().nproc_per_node
     function = run.read_run()["launcher"]["function"]
     context = spawn(  # type: ignore[no-untyped-call]

@@ -1,11 +1,13 @@
 """What cannot work is refused in one short error, and nothing is left of the attempt."""
 
+import os
 import socket
 
 import pytest
 
 import ddpnb
 from ddpnb.errors import LaunchError, RunDirError, SpecError
+from tests.launch.fault_scenes import small_disk
 from tests.launch.scripts import SAY_RANK, script
 
 DEADLINE = 180
@@ -157,3 +159,18 @@ def test_runs_passes_over_a_folder_that_it_cannot_read(tmp_path):
         (tmp_path / "runs" / name / "run.json").write_text(text)
 
     assert [one.run_id for one in ddpnb.runs()] == [job.run_id] == [ddpnb.attach().run_id]
+
+
+def test_a_launch_onto_a_full_disk_is_refused_and_leaves_nothing(tmp_path):
+    with small_disk(tmp_path / "runs") as mounted:
+        if not mounted:
+            pytest.skip("this user may not mount a small disk")
+        filler = tmp_path / "runs" / "filler"
+        with filler.open("wb") as file:
+            file.truncate(0)
+            os.posix_fallocate(file.fileno(), 0, (8 << 20) - (48 << 10))
+
+        with pytest.raises(ddpnb.DdpnbError, match=r"disk|No space left"):
+            ddpnb.launch(script(SAY_RANK), launcher=ddpnb.Python())
+
+        assert [path.name for path in (tmp_path / "runs").iterdir()] == ["filler"]

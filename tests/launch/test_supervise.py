@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import logging
 import os
 import signal
 import subprocess
@@ -228,6 +229,33 @@ def test_an_interrupted_wait_stops_the_job_and_says_so(caplog):
 
     assert job.state is JobState.STOPPED
     assert f"stopping {job.run_id}" in caplog.text
+
+
+class Clicks(logging.Handler):
+    """Interrupts this process each time that something is logged."""
+
+    def emit(self, record):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_second_interrupt_right_after_the_first_does_not_undo_the_stop():
+    job = launched(SLEEP, nproc_per_node=1, launcher=ddpnb.Python())
+    log, clicks = logging.getLogger("ddpnb.job"), Clicks()
+    # A shell that starts the tests in the background has them ignore SIGINT.
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    log.addHandler(clicks)
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            job.wait(DEADLINE)
+    finally:
+        log.removeHandler(clicks)
+        timer.join()
+        signal.signal(signal.SIGINT, previous)
+
+    wait_until(lambda: job.done, 10)
+    assert job.state is JobState.STOPPED
 
 
 def test_a_cancelled_await_stops_the_job():

@@ -3,7 +3,7 @@
 import pytest
 
 from ddpnb.failures import describe, read_failures
-from ddpnb.json_files import write_json
+from ddpnb.json_files import read_json, write_json
 from ddpnb.process import ProcessId
 from ddpnb.rundir import RunDir
 from ddpnb.spec import LaunchSpec
@@ -73,3 +73,11 @@ def test_the_error_of_a_spawned_child_is_the_cause(run):
 
     assert first.summary == "ValueError: MASTER_ADDR expected"
     assert "train.py" in first.traceback and "the parent" not in first.traceback
+
+
+def test_a_rank_that_our_own_stop_has_ended_is_not_to_blame(run):
+    failed(run, (-2, 10.0, None), (-15, 12.0, None), (0, 12.0, None))
+    write_json(run.exit, read_json(run.exit) | {"reason": "time limit of 3 s passed"})
+
+    assert read_failures(run) == []
+    assert describe(run, []).startswith(f"{run.run_id} failed (time limit of 3 s passed).")

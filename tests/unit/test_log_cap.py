@@ -108,6 +108,15 @@ def test_what_was_not_reserved_cannot(tmp_path, monkeypatch):
         write_json(tmp_path / "exit.json", {"returncode": 1})
 
 
+def test_what_cannot_be_reserved_is_told_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(json_files.os, "posix_fallocate", full)
+
+    with pytest.raises(OSError, match="No space left"):
+        reserve(tmp_path / "exit.json")
+
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_reserves_hold_blocks_and_give_them_back(tmp_path):
     reserve(tmp_path / "exit.json")
     (held,) = tmp_path.iterdir()

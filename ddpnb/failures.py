@@ -138,7 +138,8 @@ def _by_cause(failures: list[RankFailure]) -> list[RankFailure]:
 
 def _is_a_consequence(failure: RankFailure) -> int:
     """Return 0 for a failure of its own, more the likelier it is that of another rank."""
-    if _LOST_CONNECTION.search(failure.message):
+    # gloo words a wait in vain like a lost connection, but that is a failure of its own.
+    if _LOST_CONNECTION.search(failure.message) and not _TIMED_OUT.search(failure.message):
         return 2
     return 1 if failure.signal == "SIGTERM" else 0  # as the launcher ends the others
 

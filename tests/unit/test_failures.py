@@ -8,6 +8,7 @@ from ddpnb.process import ProcessId
 from ddpnb.rundir import RunDir
 from ddpnb.spec import LaunchSpec
 
+WAITED = "[gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 3000ms for recv operation"
 LOST = "[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:4242"
 
 
@@ -41,6 +42,8 @@ def failed(run, *ranks):
         ([(1, 10.0, LOST), (1, 10.2, "mine"), (-15, 10.3, None)], 1),
         # somebody ended rank 2 with SIGTERM; the others lost their connection to it
         ([(1, 10.0, LOST), (1, 10.1, LOST), (-15, 10.1, None)], 2),
+        # rank 0 had waited in vain; the launcher ended rank 2, which had not come
+        ([(1, 10.3, WAITED), (0, 12.0, None), (-15, 10.2, None)], 0),
         # far apart, time alone decides
         ([(-15, 10.0, None), (0, 12.0, None), (1, 20.0, "later")], 0),
     ],

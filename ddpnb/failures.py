@@ -20,6 +20,7 @@ from ddpnb.words import signal_name
 __all__ = ["describe", "read_exits", "read_failures"]
 
 _SAME_MOMENT_SECONDS = 1.0
+_LEAVING_SECONDS = 10.0  # what Python may take to leave with torch in it
 # What gloo and NCCL say when another rank has left (torch 2.13).
 _LOST_CONNECTION = re.compile(
     r"Connection (closed|reset) by|gloo/transport|ncclRemoteError|Broken pipe|NCCL.*abort"
@@ -57,10 +58,9 @@ def read_failures(run: RunDir) -> list[RankFailure]:
         found = [failure for failure in found if failure.type]  # the others, our stop has ended
     if not found or _launcher_was_killed(run, found):
         return _launcher_failure(run)
-    first, *others = _by_cause(found)
-    left = _who_left_early(run, spec, first)
-    if left is not None:
-        first, others = left, [first, *others]
+    found = _by_cause(found)
+    left = _who_left_early(run, spec, found)
+    first, *others = found if left is None else [left, *found]
     failures = [first] + [
         other
         if (other.type, other.message) == (first.type, first.message) and first.type
@@ -70,23 +70,26 @@ def read_failures(run: RunDir) -> list[RankFailure]:
     return [_with_wait(run, spec, failures), *failures[1:]]
 
 
-def _who_left_early(run: RunDir, spec: LaunchSpec, first: RankFailure) -> RankFailure | None:
-    """Return the rank that had left with exit code 0 when `first` failed of missing it."""
-    if first.time is None or not _is_missing_another(run, first):
+def _who_left_early(run: RunDir, spec: LaunchSpec, found: list[RankFailure]) -> RankFailure | None:
+    """Return the rank that had left with exit code 0 when another failed of missing it."""
+    first = next((f for f in found if f.time and _is_missing_another(run, f)), None)
+    if first is None or (first is not found[0] and not _is_a_consequence(found[0])):
         return None
-    before = first.time + _SAME_MOMENT_SECONDS
+    assert first.time is not None
+    # Connections close before a process has ended, on a busy machine long before.
+    lost = _LOST_CONNECTION.search(first.message) and not _TIMED_OUT.search(first.message)
+    before = first.time + (_LEAVING_SECONDS if lost else _SAME_MOMENT_SECONDS)
     left = [e for e in read_exits(run) if e.exitcode == 0 and e.time is not None]
     early = min(left, key=lambda exit_: exit_.time or 0.0, default=None)
     if early is None or (early.time or 0.0) > before:
         return None
     place = place_in_traceback(first.traceback, spec.script, run.script)
-    during = operation(first.traceback) or "a collective"
-    where = f" ({place})" if place else ""
+    during = (operation(first.traceback) or "a collective") + (f" ({place})" if place else "")
     return RankFailure(
         rank=early.rank,
         time=early.time,
         exitcode=0,
-        message=f"left with exit code 0 while rank {first.rank} was still in {during}{where}",
+        message=f"left with exit code 0 while rank {first.rank} was still in {during}",
         hint=(
             "all ranks must take part in every collective, `backward` of a DDP model included: look"
             " for a loop, a `break`, a `return` or a sys.exit that depends on the rank or on its"
@@ -237,12 +240,9 @@ def _launcher_failure(run: RunDir) -> list[RankFailure]:
             traceback=text,
             exitcode=code,
             signal=signal_name(code),
-            hint=(
-                "the launcher's own output above says why no rank was started"
-                if code > 0
-                else "somebody outside this run ended the process that had started the ranks, and"
-                " they ended with it"
-            ),
+            hint="the launcher's own output above says why no rank was started"
+            if code > 0
+            else "somebody outside this run ended the launcher, and the ranks ended with it",
         )
     ]
 

@@ -84,3 +84,13 @@ def test_a_rank_that_our_own_stop_has_ended_is_not_to_blame(run):
 
     assert read_failures(run) == []
     assert describe(run, []).startswith(f"{run.run_id} failed (time limit of 3 s passed).")
+
+
+@pytest.mark.parametrize(
+    ("message", "seconds_later", "first"),
+    [(LOST, 5.0, 1), (WAITED, -2.0, 1), (WAITED, 5.0, 0)],
+)
+def test_a_rank_that_was_leaving_with_exit_code_0_is_the_cause(run, message, seconds_later, first):
+    failures = failed(run, (1, 10.0, message), (0, 10.0 + seconds_later, None), (-15, 11.0, None))
+
+    assert failures[0].rank == first

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.browser.conftest import Lab, NotebookPage
+from tests.conftest import wait_until
 
 pytestmark = pytest.mark.browser
 
@@ -44,8 +45,9 @@ def test_a_reload_and_a_second_view_bring_everything_back(lab: Lab, notebook: No
     assert "rank 0" not in rows(notebook)
 
     notebook.page.keyboard.press("Control+s")
-    notebook.page.locator(".jp-DirtyIndicator, [data-status='dirty']").first.wait_for(
-        state="hidden"
+    file = lab.work / notebook.name / f"{notebook.name}.ipynb"
+    wait_until(
+        lambda: "widget-view" in file.read_text(), what="the notebook is saved with its views"
     )
     notebook.page.reload()
 

@@ -145,25 +145,3 @@ def test_a_run_is_launched_again_in_the_same_view(lab: Lab, notebook: NotebookPa
     notebook.wait_for(".ddpnb-title", "running")
     notebook.wait_for(".ddpnb-title", "succeeded")
     assert notebook.page.locator(".ddpnb-view").count() == 1
-
-
-def test_the_plainer_widgets_take_over_where_the_extension_is_missing(
-    lab: Lab, notebook: NotebookPage
-):
-    # What a browser makes of a widget whose extension its server does not have: nothing.
-    missing = """
-from ddpnb.notebook import dashboard
-from ddpnb.notebook.live_view import LiveView
-
-kind = "application/vnd.jupyter.widget-view+json"
-view = {"version_major": 2, "version_minor": 0, "model_id": "unknown"}
-LiveView.bundle = lambda self: {kind: view, "text/plain": "no view"}
-dashboard._GREET_SECONDS = 2.0
-"""
-    notebook.open("%load_ext ddpnb", missing, COUNTING)
-    notebook.run_all()
-
-    notebook.wait_for(".ddpnb-log pre", "rank 1 line 3")
-    notebook.page.locator(".ddpnb-stop").click()
-    notebook.wait_for(".ddpnb-head", "stopped")
-    notebook.screenshot("plain")

@@ -133,3 +133,28 @@ def test_launch_shows_itself_without_the_magics(run_all):
     )
 
     assert "42" in summary(notebook.cells[2])
+
+
+WAIT_FOR_WIDGETS = """
+import asyncio, time
+view = dashboard._views[-1]
+deadline = time.monotonic() + 200
+while type(view._panel).__name__ != "Panel" and time.monotonic() < deadline:
+    await asyncio.sleep(0.05)
+await job
+print(type(view._panel).__name__)
+"""
+
+
+def test_plainer_widgets_take_over_where_no_browser_shows_the_live_view(run_all):
+    # Nothing here ever draws a widget, as where the server lacks the extension.
+    notebook = run_all(
+        "from ddpnb.notebook import dashboard\ndashboard._GREET_SECONDS = 0.1",
+        HELLO.format(file="hello.py", word="hello"),
+        WAIT_FOR_WIDGETS,
+    )
+
+    assert printed(notebook.cells[3]).strip() == "Panel"
+    kinds = [set(o.data) for o in notebook.cells[2].outputs if o.output_type != "stream"]
+    assert any("application/vnd.jupyter.widget-view+json" in kind for kind in kinds)
+    assert "✔ succeeded" in summary(notebook.cells[2])

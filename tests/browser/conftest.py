@@ -34,15 +34,6 @@ def chromium() -> str | None:
     return next((found for name in names if name and (found := shutil.which(name))), None)
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the mark in its own hook of this name
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the browser's tests in one worker: two JupyterLabs would only slow each other."""
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("browser"))
-
-
 class Lab:
     """A JupyterLab server; owns its process."""
 

@@ -4,7 +4,8 @@ import pytest
 
 from tests.browser.conftest import Lab, NotebookPage
 
-pytestmark = pytest.mark.browser
+# One worker for all of them: two JupyterLabs would only slow each other.
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
 TALKING = """%%ddp -n 2 talking.py
 import os, sys, time

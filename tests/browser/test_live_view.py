@@ -5,7 +5,8 @@ import pytest
 from tests.browser.conftest import Lab, NotebookPage
 from tests.conftest import wait_until
 
-pytestmark = pytest.mark.browser
+# One worker for all of them: two JupyterLabs would only slow each other.
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
 COUNTING = """%%ddp -n 2 counting.py
 import os, time

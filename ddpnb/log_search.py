@@ -11,7 +11,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ __all__ = ["Found", "Hit", "around", "search"]
 
 MOST_HITS = 500
 SECONDS = 20.0
-_CHUNK_BYTES = 1 << 20
+_MOST_BYTES = 1 << 20
 _MOST_CHARACTERS = 500
 _AROUND_BYTES = 128 << 10
 _AROUND_LINES = 100
@@ -68,8 +68,8 @@ def search(
     if not regex:
         return _search(run, _compiled(re.escape(pattern), case=case), ranks)
     try:
-        re.compile(pattern)
-    except re.error as error:
+        _compiled(pattern, case=case)
+    except (re.error, ValueError) as error:  # the second: flags that are for text only
         return Found(total=0, hits=(), trouble=f"no regular expression: {error}")
     question = {"pattern": pattern, "case": case, "ranks": ranks}
     try:
@@ -94,7 +94,7 @@ def search(
 
 def around(run: RunDir, rank: int | None, stream: Stream, offset: int) -> list[LogLine]:
     """Return the lines of a stream around a place in its file, about 200."""
-    path = next(path for name, path in run.streams() if _is(name, rank, stream))
+    path = next(f.path for f in run.streams() if (f.rank, f.stream) == (rank, stream))
     with path.open("rb") as file:
         begin = max(0, offset - _AROUND_BYTES)
         file.seek(begin)
@@ -110,58 +110,36 @@ def around(run: RunDir, rank: int | None, stream: Stream, offset: int) -> list[L
 
 
 def _compiled(pattern: str, *, case: bool) -> re.Pattern[bytes]:
-    # MULTILINE: it is first looked for in many lines at once.
-    return re.compile(pattern.encode(), re.MULTILINE | (0 if case else re.IGNORECASE))
-
-
-def _is(name: str, rank: int | None, stream: Stream) -> bool:
-    return name == ("launcher" if rank is None else f"{rank}/{stream}")
+    return re.compile(pattern.encode(), 0 if case else re.IGNORECASE)
 
 
 def _search(run: RunDir, pattern: re.Pattern[bytes], ranks: Sequence[int | None] | None) -> Found:
     total = 0
     hits: list[Hit] = []
-    for name, path in run.streams():
-        rank = None if name == "launcher" else int(name.partition("/")[0])
-        if (rank is None and ranks is None) or (ranks is not None and rank not in ranks):
+    for file in run.streams():
+        if file.rank is None if ranks is None else file.rank not in ranks:
             continue
-        stream: Stream = "launcher"
-        if rank is not None:
-            stream = "stdout" if name.endswith("stdout") else "stderr"
-        for offset, line in _matching(path, pattern):
+        for offset, line in _lines(file.path):
+            if not pattern.search(line):
+                continue
             total += 1
             if len(hits) < MOST_HITS:
                 text = plain_text(shown_text(line))[:_MOST_CHARACTERS]
-                hits.append(Hit(rank=rank, stream=stream, offset=offset, text=text))
+                hits.append(Hit(rank=file.rank, stream=file.stream, offset=offset, text=text))
     return Found(total=total, hits=tuple(hits))
 
 
-def _matching(path: Path, pattern: re.Pattern[bytes]) -> Iterable[tuple[int, bytes]]:
-    """Yield offset and bytes of each line that matches; a chunk without a match costs no split."""
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield offset and bytes of each line; one that does not end comes in pieces of 1 MiB."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
         return
     with file:
-        offset, rest = 0, b""
-        while True:
-            data = file.read(_CHUNK_BYTES)
-            block = rest + data
-            end = block.rfind(b"\n") + 1 if data else len(block)
-            if end == 0 and data and len(block) <= 16 * _CHUNK_BYTES:
-                rest = block
-                continue
-            end = end or len(block)
-            whole, rest = block[:end], block[end:]
-            if pattern.search(whole):
-                at = offset
-                for line in whole.split(b"\n"):
-                    if pattern.search(line):
-                        yield at, line
-                    at += len(line) + 1
-            offset += len(whole)
-            if not data:
-                return
+        offset = 0
+        while line := file.readline(_MOST_BYTES):
+            yield offset, line.rstrip(b"\n")
+            offset += len(line)
 
 
 def main() -> None:

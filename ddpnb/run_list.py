@@ -82,7 +82,7 @@ def readable_runs(folder: Path) -> list[RunDir]:
             run.read_spec()
             found.append((float(run.read_run()["created"]), run))
         except RunDirError as error:
-            if (path / "run.json").exists():
+            if RunDir(path).run.exists():
                 logger.warning("passing over %s: %s", path.name, error)
     return [run for _, run in sorted(found, key=lambda item: (item[0], item[1].run_id))]
 
@@ -99,11 +99,9 @@ def find(name: str | Path | None, folder: Path) -> RunDir:
         if not newest:
             raise RunDirError(f"there are no runs in {folder}")
         return newest[0]
-    path = Path(name)
-    if path.is_dir():
-        return RunDir.open(path)
-    if (folder / path).is_dir():
-        return RunDir.open(folder / path)
+    for path in (folder / name, Path(name)):  # a folder of the same name may be no run
+        if RunDir(path).run.exists():
+            return RunDir.open(path)
     alike = [run for run in readable_runs(folder) if str(name) in run.run_id]
     if len(alike) == 1:
         return alike[0]

@@ -15,18 +15,19 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ddpnb.errors import RunDirError, SpecError
 from ddpnb.json_files import read_json, write_json, write_private
 from ddpnb.process import ProcessId
-from ddpnb.records import Event, JobState, parse_events
+from ddpnb.records import Event, JobState, Stream, parse_events
 from ddpnb.spec import LaunchSpec
 
 __all__ = [
     "REASONS_OF_FAILURE",
     "RankDir",
     "RunDir",
+    "StreamFile",
     "runs_folder",
 ]
 
@@ -43,6 +44,17 @@ def runs_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """Return where runs of this process go: $DDPNB_RUNS, or .ddpnb/runs in the working folder."""
     chosen = environ.get("DDPNB_RUNS")
     return Path(chosen).expanduser().absolute() if chosen else Path.cwd() / ".ddpnb" / "runs"
+
+
+class StreamFile(NamedTuple):
+    """One log file of a run."""
+
+    name: str
+    """As timeline.jsonl and holes.json call it: launcher, 0/stdout, 0/stderr, ..."""
+    rank: int | None
+    """None: the launcher's own output."""
+    stream: Stream
+    path: Path
 
 
 class RankDir:
@@ -199,13 +211,13 @@ class RunDir:
             return []
         return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
 
-    def streams(self) -> Iterator[tuple[str, Path]]:
-        """Yield the streams that may exist now, by the names that timeline.jsonl uses."""
-        yield "launcher", self.launcher_log
+    def streams(self) -> Iterator[StreamFile]:
+        """Yield the streams that may exist now."""
+        yield StreamFile("launcher", None, "launcher", self.launcher_log)
         for rank in self.ranks():
             files = self.rank(rank)
-            yield f"{rank}/stdout", files.stdout
-            yield f"{rank}/stderr", files.stderr
+            yield StreamFile(f"{rank}/stdout", rank, "stdout", files.stdout)
+            yield StreamFile(f"{rank}/stderr", rank, "stderr", files.stderr)
 
     def holes(self) -> dict[str, tuple[int, int]]:
         """Return what was given back to the disk of each stream: where it begins and ends."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Literal
 
 from ddpnb.lines import LineReader
 from ddpnb.records import Event, LogLine, parse_events, parse_json_lines
-from ddpnb.rundir import RunDir
+from ddpnb.rundir import RunDir, StreamFile
 
 __all__ = ["Tail", "read_lines"]
 
@@ -40,12 +39,12 @@ class Tail:
         records: list[LogLine | Event] = []
         for rank in self._run.ranks():
             records += self._read_events(rank)
-        for name, path in self._run.streams():
-            if name not in self._readers:
-                self._readers[name] = _reader(self._run, name, path)
+        for file in self._run.streams():
+            if file.name not in self._readers:
+                self._readers[file.name] = _reader(self._run, file)
                 if self._last is not None:
-                    self._readers[name].start_at_the_last(self._last)
-            records += self._readers[name].read(self._max_bytes)
+                    self._readers[file.name].start_at_the_last(self._last)
+            records += self._readers[file.name].read(self._max_bytes)
         self._last = None
         if final:
             records += self.unfinished()
@@ -86,12 +85,9 @@ def read_lines(
     Args:
         last: only so many lines, the newest; of large files no more than the end is read.
     """
-    found = {}
-    for name, path in run.streams():
-        reader = _reader(run, name, path)
-        wanted = reader.rank is None if ranks == "launcher" else reader.rank is not None
-        if wanted and (ranks in (None, "launcher") or reader.rank in ranks):
-            found[name] = reader
+    found = {
+        file.name: _reader(run, file) for file in run.streams() if _is_wanted(file.rank, ranks)
+    }
     times = _read_timeline(run, found)
     lines: list[tuple[float, int, LogLine]] = []
     for order, (name, reader) in enumerate(found.items()):
@@ -148,11 +144,11 @@ def _read_timeline(
     return times
 
 
-def _reader(run: RunDir, name: str, path: Path) -> LineReader:
-    rank, _, stream = name.partition("/")
-    return LineReader(
-        path,
-        None if name == "launcher" else int(rank),
-        "launcher" if name == "launcher" else "stdout" if stream == "stdout" else "stderr",
-        lambda: run.holes().get(name),
-    )
+def _is_wanted(rank: int | None, ranks: Sequence[int] | Literal["launcher"] | None) -> bool:
+    if rank is None or ranks == "launcher":
+        return rank is None and ranks == "launcher"
+    return ranks is None or rank in ranks
+
+
+def _reader(run: RunDir, file: StreamFile) -> LineReader:
+    return LineReader(file.path, file.rank, file.stream, lambda: run.holes().get(file.name))

@@ -53,11 +53,11 @@ class LogCap:
         before, self._holes = self._holes, holes
         try:
             write_json(self._run.hole_file, holes)
-            for name, path in self._run.streams():
-                if name in holes:
-                    begin, end = holes[name]
-                    done = before.get(name, (begin, begin))[1]
-                    punch(path, done, end - done)
+            for file in self._run.streams():
+                if file.name in holes:
+                    begin, end = holes[file.name]
+                    done = before.get(file.name, (begin, begin))[1]
+                    punch(file.path, done, end - done)
         except OSError as error:
             self._max_bytes = None
             return (

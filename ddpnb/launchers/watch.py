@@ -65,16 +65,15 @@ class Watch:
         """Take one look at everything: call it about ten times a second."""
         now = time.time()
         grown: dict[str, int] = {}
-        for name, path in self._run.streams():
+        for file in self._run.streams():
             try:
-                size = path.stat().st_size
+                size = file.path.stat().st_size
             except FileNotFoundError:
                 continue
-            if size != self.sizes.get(name, 0):
-                grown[name] = self.sizes[name] = size
-                writer = name.partition("/")[0]
-                if writer.isdecimal():
-                    self.last_sign[int(writer)] = time.monotonic()
+            if size != self.sizes.get(file.name, 0):
+                grown[file.name] = self.sizes[file.name] = size
+                if file.rank is not None:
+                    self.last_sign[file.rank] = time.monotonic()
         if grown:
             self._date({"time": round(now, 2), "sizes": grown})
         for rank in self._run.ranks():

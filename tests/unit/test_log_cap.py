@@ -28,7 +28,7 @@ def grown(run, rank, lines):
     with run.rank(rank).stdout.open("ab") as file:
         for i in lines:
             file.write(b"%063d\n" % i)
-    return {name: path.stat().st_size for name, path in run.streams() if path.exists()}
+    return {f.name: f.path.stat().st_size for f in run.streams() if f.path.exists()}
 
 
 def on_disk(path):

@@ -57,8 +57,15 @@ def test_a_regular_expression_is_found(run):
     assert [hit.text.split()[1] for hit in result.hits] == [f"4242{i}" for i in range(10)]
 
 
-def test_what_is_no_regular_expression_is_told(run):
-    assert "no regular expression" in search(run, "(", regex=True).trouble
+def test_every_line_is_matched_by_itself_and_none_is_counted_twice(run):
+    run.rank(1).stdout.write_text("one\n\nthree\n")
+
+    assert found(search(run, r"\A\Z", regex=True, ranks=[1])) == [(1, "stdout", "")]
+
+
+@pytest.mark.parametrize("pattern", ["(", "(?u)step"])
+def test_what_is_no_regular_expression_is_told(run, pattern):
+    assert "no regular expression" in search(run, pattern, regex=True).trouble
 
 
 def test_an_expression_that_never_ends_is_given_up(run, monkeypatch):

@@ -21,7 +21,7 @@ from ddpnb.execution import Execution, read_notebook
 from ddpnb.job import Job
 from ddpnb.lab import lessons_folder
 from ddpnb.records import RunResult
-from ddpnb.rundir import RunDir
+from ddpnb.run_list import readable_runs
 from ddpnb.terminal.demo_views import LiveDemo, PlainDemo, View, short_name
 from ddpnb.terminal.follower import Follower
 from ddpnb.terminal.pane import console
@@ -88,9 +88,9 @@ def _new_folder(chosen: Path | None) -> Path:
 
 
 def _look_for_runs(execution: Execution, followers: dict[Path, Follower]) -> None:
-    for file in sorted(execution.runs.glob("*/run.json")):
-        if file.parent not in followers:
-            followers[file.parent] = Follower(RunDir.open(file.parent), max_bytes=1 << 14)
+    for run in readable_runs(execution.runs):
+        if run.path not in followers:
+            followers[run.path] = Follower(run, max_bytes=1 << 14)
     for follower in followers.values():
         if not follower.view.state.done:
             follower.poll()

@@ -29,7 +29,7 @@ class View {
     this.onMessage = (message, buffers) => this.receive(message, buffers || []);
     model.on("msg:custom", this.onMessage);
     this.timer = setInterval(() => this.check(), 1000);
-    this.send({ type: "hello", have: {} });
+    this.send({ type: "hello", have: {}, missed: true });
   }
 
   close() {
@@ -57,13 +57,12 @@ class View {
     const missed = !message.to && this.number !== null && message.number > this.number + 1;
     this.number = message.number;
     if (message.all) this.forget();
-    if (message.all && !message.points) this.curves.add([], true);
     for (const key of ["run", "ranks", "gpus", "failure", "open"]) {
       if (key in message) this[key] = message[key];
     }
     const gap = this.take(message.lines || {}, Boolean(message.to));
-    if (message.points) this.curves.add(message.points, Boolean(message.all));
-    if (missed || gap) this.lack();
+    if (message.points) this.curves.add(message.points, Boolean(message.all_points));
+    if (missed || gap) this.lack(missed);
     this.draw(message);
   }
 
@@ -104,10 +103,11 @@ class View {
     this.buffers.set(ALL, new Buffer(2 * MOST_ROWS));
   }
 
-  lack() {
+  /** Ask for lines that are missing; @param missed a message was lost, and points with it. */
+  lack(missed = false) {
     const have = {};
     for (const [writer, buffer] of this.buffers) if (writer !== ALL) have[writer] = buffer.next;
-    this.send({ type: "lack", have });
+    this.send({ type: "lack", have, missed });
   }
 
   /** Ask again when nothing has come for long: a message may have been dropped on its way. */

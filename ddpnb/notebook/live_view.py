@@ -65,7 +65,8 @@ class LiveView(anywidget.AnyWidget):
             self._follow(job, snapshot, rerun)
             self._number += 1
             state = self._state(time.time())
-            self.send({"type": "tick", "number": self._number, "all": True, **state})
+            more = {"all": True, "all_points": True, "points": []}
+            self.send({"type": "tick", "number": self._number, **more, **state})
 
     def _follow(self, job: Job, snapshot: Snapshot, rerun: Callable[[], Any]) -> None:
         self._job = job
@@ -155,8 +156,10 @@ class LiveView(anywidget.AnyWidget):
             message = {"type": "tick", "to": content.get("view"), "number": self._number}
             message |= self._state(time.time())
             message["lines"] = self._feed.since(have)
+            if content.get("missed"):
+                message["points"], message["all_points"] = self._points.all(), True
             if content["type"] == "hello":
-                message["points"], message["all"] = self._points.all(), True
+                message["all"] = True
             self.send(message)
 
     def _search(self, content: Mapping[str, Any]) -> None:

@@ -25,13 +25,13 @@ dist.destroy_process_group()
 
 # Ends only when it is made to; its helper lives in a session of its own.
 STUBBORN = """
-import signal, subprocess, sys, time
+import signal, subprocess, sys
 for signum in (signal.SIGINT, signal.SIGTERM):
     signal.signal(signum, lambda *_: print("no"))
 subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
 print("up")
 while True:
-    time.sleep(1)
+    signal.pause()
 """
 
 SLEEP = """

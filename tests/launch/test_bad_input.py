@@ -7,6 +7,7 @@ import pytest
 
 import ddpnb
 from ddpnb.errors import LaunchError, RunDirError, SpecError
+from tests.conftest import require
 from tests.launch.fault_scenes import small_disk
 from tests.launch.scripts import SAY_RANK, script
 
@@ -163,8 +164,7 @@ def test_runs_passes_over_a_folder_that_it_cannot_read(tmp_path):
 
 def test_a_launch_onto_a_full_disk_is_refused_and_leaves_nothing(tmp_path):
     with small_disk(tmp_path / "runs") as mounted:
-        if not mounted:
-            pytest.skip("this user may not mount a small disk")
+        require("mount", mounted, "this user may not mount a small disk")
         filler = tmp_path / "runs" / "filler"
         with filler.open("wb") as file:
             file.truncate(0)

@@ -130,23 +130,26 @@ def test_killing_the_launcher_leaves_no_helper_of_a_rank():
     assert ended(job, processes) == (JobState.FAILED, None)
 
 
-@pytest.mark.parametrize("detach", [False, True])
-def test_a_run_ends_with_its_owner_unless_it_is_detached(detach):
+def launched_by_another(*, detach=False, before=""):
+    """Launch from a process that is then killed; return the job and the processes that it had."""
     script(SLEEP)
     code = (
-        "import ddpnb, time\n"
+        f"import ddpnb, os, time\n{before}\n"
         f"job = ddpnb.launch('train.py', launcher=ddpnb.Python(), detach={detach}, grace=1)\n"
         "print(job.run_id, flush=True)\n"
         "time.sleep(600)\n"
     )
-    owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    job = ddpnb.attach(owner.stdout.readline().strip())
-    wait_until(lambda: job.logs(0))
-    processes = pids_of(job)
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as owner:
+        job = ddpnb.attach(owner.stdout.readline().strip())
+        wait_until(lambda: job.logs(0))
+        processes = pids_of(job)
+        owner.kill()
+    return job, processes
 
-    owner.send_signal(signal.SIGKILL)
-    owner.wait()
-    owner.stdout.close()
+
+@pytest.mark.parametrize("detach", [False, True])
+def test_a_run_ends_with_its_owner_unless_it_is_detached(detach):
+    job, processes = launched_by_another(detach=detach)
 
     if detach:
         assert job.state is JobState.RUNNING
@@ -163,22 +166,8 @@ def test_without_pidfds_a_run_still_ends_with_its_owner_and_a_stop_still_stops(
     (tmp_path / "site" / "sitecustomize.py").write_text("import os\ndel os.pidfd_open\n")
     paths = [str(tmp_path / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
-    script(SLEEP)
-    code = (
-        "import ddpnb, os, time\n"
-        "assert not hasattr(os, 'pidfd_open')\n"
-        "job = ddpnb.launch('train.py', launcher=ddpnb.Python(), grace=1)\n"
-        "print(job.run_id, flush=True)\n"
-        "time.sleep(600)\n"
-    )
-    owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    job = ddpnb.attach(owner.stdout.readline().strip())
-    wait_until(lambda: job.logs(0))
-    processes = pids_of(job)
 
-    owner.kill()
-    owner.wait()
-    owner.stdout.close()
+    job, processes = launched_by_another(before="assert not hasattr(os, 'pidfd_open')")
 
     assert ended(job, processes) == (JobState.STOPPED, "owner died")
     second = launched(STUBBORN, nproc_per_node=1, launcher=ddpnb.Python(), grace=0.2)

@@ -10,7 +10,7 @@ from ddpnb.records import RankFailure
 from ddpnb.spec import LaunchSpec
 from ddpnb.tracebacks import operation, place_in_stacks, place_in_traceback
 
-SPEC = LaunchSpec(name="train", script=Path("/work/train.py"))
+SPEC = LaunchSpec(name="train", script=Path("/home/ada/train.py"))
 
 
 @pytest.mark.parametrize(
@@ -77,9 +77,9 @@ def test_nobody_counts_where_there_is_no_cgroup(tmp_path):
 
 
 TRACEBACK = """Traceback (most recent call last):
-  File "/work/train.py", line 2, in <module>
+  File "/home/ada/train.py", line 2, in <module>
     step()
-  File "/work/train.py", line 1, in step
+  File "/home/ada/train.py", line 1, in step
     loss.backward()
   File "/venv/lib/python3.11/site-packages/torch/_tensor.py", line 630, in backward
     torch.autograd.backward(
@@ -89,19 +89,19 @@ RuntimeError: Connection closed by peer
 """
 STACKS = """Thread 0x00007f1 (most recent call first):
   File "/usr/lib/python3.11/threading.py", line 324 in wait
-  File "/work/other.py", line 9 in work
+  File "/home/ada/other.py", line 9 in work
 
 Current thread 0x00007f2 (most recent call first):
   File "/venv/lib/python3.11/site-packages/torch/nn/module.py", line 5 in forward
-  File "/work/train.py", line 1 in step
-  File "/work/train.py", line 2 in <module>
+  File "/home/ada/train.py", line 1 in step
+  File "/home/ada/train.py", line 2 in <module>
 """
 
 
 def test_the_line_of_the_script_is_found_in_a_traceback_and_in_stacks(tmp_path):
     snapshot = tmp_path / "script.py"
     snapshot.write_text("def step(): loss.backward()\nstep()\n")
-    script = Path("/work/train.py")
+    script = Path("/home/ada/train.py")
 
     place = place_in_traceback(TRACEBACK, script, snapshot)
 

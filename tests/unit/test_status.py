@@ -10,12 +10,17 @@ from ddpnb.records import Event, Exit, JobState, LogLine, RankFailure
 from ddpnb.spec import LaunchSpec
 from ddpnb.usage import GpuUse, ProcessUse, Usage
 
-SPEC = LaunchSpec(name="t", script=Path("/work/<b>.py"), nproc_per_node=2)
+SPEC = LaunchSpec(name="t", script=Path("/home/ada/<b>.py"), nproc_per_node=2)
 
 
 def snapshot(*records, state=JobState.RUNNING, now=100.0, **more):
     view = fold(RunView(run_id="r", world_size=2), records, state, None, now)
-    values = {"spec": SPEC, "view": view, "folder": "/work/runs/r", "plain": "torchrun x"} | more
+    values = {
+        "spec": SPEC,
+        "view": view,
+        "folder": "/home/ada/runs/r",
+        "plain": "torchrun x",
+    } | more
     return Snapshot(**values)
 
 
@@ -73,7 +78,9 @@ def test_the_run_is_told_with_what_is_left_of_its_slowest_progress():
 def test_a_failure_is_told_with_the_line_of_the_script(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("".join(f"line {i}\n" for i in range(1, 20)))
-    traceback = 'Traceback (most recent call last):\n  File "/work/<b>.py", line 9, in <module>\n'
+    traceback = (
+        'Traceback (most recent call last):\n  File "/home/ada/<b>.py", line 9, in <module>\n'
+    )
     first = RankFailure(
         rank=1, type="KeyError", message="'x'", traceback=traceback, hint="look \x1b]0;t\x07here"
     )

@@ -4,8 +4,8 @@ PYTHON ?= python3
 ARGS ?=
 QUIET ?= --quiet
 RUN := .venv/bin/python
-# A launch keeps one core busy and mostly waits on the other; the tests of one browser stay together.
-SPREAD := --numprocesses 2 --dist loadgroup --durations 15
+# A launch keeps one core busy, and mostly waits on the other.
+SPREAD := --numprocesses 2 --dist loadscope --durations 15
 INSTALL := $(RUN) -m pip install $(QUIET) --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help

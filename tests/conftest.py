@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psutil
 import pytest
@@ -54,6 +54,19 @@ def pytest_configure() -> None:
         raise pytest.UsageError(
             f"DDPNB_REQUIRE names {sorted(unknown)}; it may name {sorted(NEEDS)}"
         )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Deal out single tests, those of the browser all to one worker: two JupyterLabs are slow."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class OneBrowser(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            # Not by xdist_group marks, which xdist 3.8 loses under pytest 9.2.
+            return "browser" if nodeid.startswith("tests/browser/") else nodeid
+
+    return OneBrowser(config, log)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -4,8 +4,7 @@ import pytest
 
 from tests.browser.conftest import Lab, NotebookPage
 
-# One worker for all of them: two JupyterLabs would only slow each other.
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = pytest.mark.browser
 
 TALKING = """%%ddp -n 2 talking.py
 import os, sys, time

@@ -5,8 +5,7 @@ import pytest
 from tests.browser.conftest import Lab, NotebookPage
 from tests.conftest import wait_until
 
-# One worker for all of them: two JupyterLabs would only slow each other.
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = pytest.mark.browser
 
 COUNTING = """%%ddp -n 2 counting.py
 import os, time

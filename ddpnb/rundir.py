@@ -290,7 +290,6 @@ class RunDir:
         if launching is None or self._is_alive(ProcessId.from_json(launching), self.run):
             return JobState.PENDING, None
         return JobState.LOST, "the launch was broken off"
-        return JobState.PENDING, None
 
 
 def _ignore_in_git(folder: Path) -> None:

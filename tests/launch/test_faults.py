@@ -11,31 +11,10 @@ import pytest
 import ddpnb
 from tests.conftest import require, wait_until
 from tests.launch.fault_scenes import DEADLINE, environment, scene_of
-from tests.launch.faults import FAULTS, strike
+from tests.launch.faults import FAULTS, LAUNCHERS, strike
 from tests.launch.scripts import SAY_RANK, script
 
-# Each fault once where it costs least, and again under the launchers that have a part in it, unless
-# test_supervise.py has that one already. The benchmark strikes everything.
-WITH_TORCHRUN = [
-    "keeper SIGKILL",
-    "supervisor SIGKILL",
-    "keeper and supervisor SIGKILL",
-    "launcher SIGKILL",
-    "rank SIGKILL",
-    "rank os._exit(0)",
-    "disk full",
-    "notebook folder deleted",
-]
-WITH_SPAWN = ["launcher SIGKILL", "rank SIGSEGV", "rank raises"]
-STRUCK = [
-    *((fault, "python") for fault in FAULTS),
-    *((fault, "torchrun") for fault in FAULTS if fault.name in WITH_TORCHRUN),
-    *((fault, "spawn") for fault in FAULTS if fault.name in WITH_SPAWN),
-]
-
-
-def test_every_fault_that_is_named_is_in_the_table():
-    assert {*WITH_TORCHRUN, *WITH_SPAWN} <= {fault.name for fault in FAULTS}
+STRUCK = [(fault, launcher) for fault in FAULTS for launcher in LAUNCHERS]
 
 
 @pytest.mark.parametrize(

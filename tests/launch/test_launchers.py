@@ -2,6 +2,7 @@
 
 import json
 import os
+import uuid
 
 import pytest
 
@@ -88,7 +89,7 @@ def test_torchrun_restarts_and_the_log_goes_on(tmp_path):
 
 
 def test_two_jobs_at_once_do_not_meet():
-    script(ALL_REDUCE)
+    script(ALL_REDUCE + "print('rendezvous', os.environ['TORCHELASTIC_RUN_ID'])\n")
     launchers = (ddpnb.Torchrun(), ddpnb.Torchrun())
 
     jobs = [ddpnb.launch("train.py", nproc_per_node=2, launcher=one) for one in launchers]
@@ -97,7 +98,10 @@ def test_two_jobs_at_once_do_not_meet():
 
     lines = [str(line) for job in jobs for line in job.logs()]
     assert len([line for line in lines if "sum 2.0" in line]) == 4
-    assert len({line.split("port ")[1] for line in lines}) == 2
+    assert len({line.split("port ")[1] for line in lines if "port" in line}) == 2
+    # What nobody can guess, nobody can join.
+    rendezvous = {line.split()[1] for line in lines if line.startswith("rendezvous")}
+    assert len({uuid.UUID(name) for name in rendezvous}) == 2
 
 
 def test_launch_returns_a_running_job_whose_folder_tells_all(tmp_path):

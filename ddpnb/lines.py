@@ -72,6 +72,11 @@ class LineReader:
         self._shown: LogLine | None = None
         self._begin(0)
 
+    @property
+    def line_begin(self) -> int:
+        """Where the line begins that has no end yet, and so where the last finished one ends."""
+        return self._offset
+
     def read(self, max_bytes: int | None = None) -> list[LogLine]:
         """Return the lines finished since the last call.
 

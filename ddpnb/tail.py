@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import bisect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from ddpnb.lines import LineReader
-from ddpnb.records import Event, LogLine, parse_events, parse_json_lines
+from ddpnb.records import Event, LogLine, parse_events
 from ddpnb.rundir import RunDir, StreamFile
+from ddpnb.timeline import Timeline
 
 __all__ = ["Tail", "read_lines"]
+
+_TIMELINE_BYTES = 4 << 20  # what a reader that comes late takes of it: some hours of a run
 
 
 class Tail:
@@ -29,9 +31,10 @@ class Tail:
         self._last = last
         self._readers: dict[str, LineReader] = {}
         self._events: dict[int, int] = {}
+        self._timeline = Timeline(run, max_bytes=_TIMELINE_BYTES)
 
     def poll(self, *, final: bool = False) -> list[LogLine | Event]:
-        """Return new records, each rank's own in order.
+        """Return new records, each rank's own in order, lines with their times as far as known.
 
         Args:
             final: nothing more will come; lines without a newline at the end are returned too.
@@ -39,13 +42,19 @@ class Tail:
         records: list[LogLine | Event] = []
         for rank in self._run.ranks():
             records += self._read_events(rank)
+        new = {}
         for file in self._run.streams():
             if file.name not in self._readers:
                 self._readers[file.name] = _reader(self._run, file)
                 if self._last is not None:
                     self._readers[file.name].start_at_the_last(self._last)
-            records += self._readers[file.name].read(self._max_bytes)
+            if lines := self._readers[file.name].read(self._max_bytes):
+                new[file.name] = lines
         self._last = None
+        if new:
+            self._timeline.read()  # behind the lines, so that it knows as many as it can
+        for name, lines in new.items():
+            records += self._timeline.date(name, lines, self._readers[name].line_begin)
         if final:
             records += self.unfinished()
         return records
@@ -85,63 +94,23 @@ def read_lines(
     Args:
         last: only so many lines, the newest; of large files no more than the end is read.
     """
-    found = {
-        file.name: _reader(run, file) for file in run.streams() if _is_wanted(file.rank, ranks)
-    }
-    times = _read_timeline(run, found)
+    timeline = Timeline(run)
+    timeline.read()
     lines: list[tuple[float, int, LogLine]] = []
-    for order, (name, reader) in enumerate(found.items()):
+    for order, file in enumerate(run.streams()):
+        if not _is_wanted(file.rank, ranks):
+            continue
+        reader = _reader(run, file)
         if last is not None:
             reader.start_at_the_last(last)
         read = reader.read()
+        dated = list(timeline.date(file.name, read, reader.line_begin))
         if (rest := reader.unfinished()) is not None:
-            read.append(rest)
-        dated = _dated(read, reader.position, *times.get(name, ([], [])))
-        lines += ((moment, order, line) for moment, line in dated)
+            dated += timeline.date(file.name, [rest], reader.position)
+        unknown = float("inf")  # not known yet, so the newest
+        lines += ((unknown if line.time is None else line.time, order, line) for line in dated)
     lines.sort(key=lambda item: item[:2])
     return [line for _, _, line in (lines if last is None else lines[max(0, len(lines) - last) :])]
-
-
-def _dated(
-    lines: list[LogLine], end: int, seen: list[float], sizes: list[int]
-) -> Iterator[tuple[float, LogLine]]:
-    """Yield the lines of one stream with the time at which each was there; inf: not known yet."""
-    ends = [*(line.offset for line in lines[1:]), end]
-    for line, line_end in zip(lines, ends, strict=False):
-        tick = bisect.bisect_left(sizes, line_end)
-        if tick < len(seen):
-            yield seen[tick], _at(line, seen[tick])
-        else:
-            yield float("inf"), line
-
-
-def _at(line: LogLine, moment: float) -> LogLine:
-    # Not by dataclasses.replace, which takes three times as long, for each of 100,000s of lines.
-    return LogLine(
-        rank=line.rank, stream=line.stream, text=line.text, offset=line.offset, time=moment
-    )
-
-
-def _read_timeline(
-    run: RunDir, names: Mapping[str, object]
-) -> dict[str, tuple[list[float], list[int]]]:
-    """Return for each stream the times at which it had grown, and its sizes then, in bytes."""
-    times: dict[str, tuple[list[float], list[int]]] = {name: ([], []) for name in names}
-    try:
-        text = run.timeline.read_bytes()
-    except FileNotFoundError:
-        return times
-    for tick in parse_json_lines(text):
-        if not isinstance(tick, dict) or "sizes" not in tick:
-            continue  # what a full disk has left of a tick
-        moment = float(tick["time"])
-        for name, size in tick["sizes"].items():
-            if name in times:
-                seen, sizes = times[name]
-                # A clock that was set back must not change the order of a rank's own lines.
-                seen.append(max(moment, seen[-1]) if seen else moment)
-                sizes.append(int(size))
-    return times
 
 
 def _is_wanted(rank: int | None, ranks: Sequence[int] | Literal["launcher"] | None) -> bool:

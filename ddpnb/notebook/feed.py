@@ -24,7 +24,7 @@ KEPT_BYTES = 64 << 10
 MOST_CHARACTERS = 300_000
 """Of one line; a browser lays out more on one line very slowly."""
 
-Row = tuple[int, str, float | None, int]
+Row = tuple[int, str, float, int]
 """Kind (0 stdout, 1 stderr, 2 a remark of ours), text, Unix time, offset in the stream's file."""
 
 
@@ -34,6 +34,16 @@ class _Writer:
     def __init__(self) -> None:
         self.count = 0
         self.rows: deque[Row] = deque(maxlen=KEPT_LINES)
+        self._newest = 0.0
+
+    def add(self, rows: list[Row]) -> None:
+        """Take new rows in, those of stdout and stderr by their time."""
+        rows.sort(key=lambda row: row[2])
+        for kind, text, moment, offset in rows:
+            # A line that the timeline did not know yet may bear a later time than its successor.
+            self._newest = max(self._newest, moment)
+            self.rows.append((kind, text, self._newest, offset))
+        self.count += len(rows)
 
     @property
     def first(self) -> int:
@@ -73,8 +83,7 @@ class Feed:
         for name, rows in new.items():
             writer = self._writers.setdefault(name, _Writer())
             before = writer.count
-            writer.count += len(rows)
-            writer.rows.extend(rows)
+            writer.add(rows)
             # From where the message goes on: what is left out on purpose is not missing.
             told[name] = {"from": before, **writer.since(before)}
         return told

@@ -6,21 +6,22 @@ const SYMBOLS = {
   failed: "✖", stopped: "■", ended: "□", lost: "?",
 };
 const LAUNCHER = "launcher";
-const ALL = "all";
 const MOST_TABS = 8; // more ranks are chosen by their chips, and in a list
+const PICK = "Click: only its lines; Ctrl-click: one more or one less";
 const SILENCE = 5000; // ms without a message after which the kernel is asked for the state
 
 class View {
   constructor(model, root) {
     this.model = model;
     this.id = `${Date.now()}-${Math.random()}`;
-    this.buffers = new Map([[ALL, new Buffer(2 * MOST_ROWS)]]);
+    this.buffers = new Map(); // by writer: a rank's number, or LAUNCHER
     this.run = {};
     this.ranks = [];
     this.open = {};
     this.number = null;
     this.heard = Date.now();
-    this.chosen = ALL;
+    this.chosen = []; // writers whose lines are shown
+    this.mixed = null; // their lines together, where they are several
     this.window = null; // lines around a hit, shown in place of the newest
     this.asked = 0;
     this.files = new Map();
@@ -57,9 +58,10 @@ class View {
     const missed = !message.to && this.number !== null && message.number > this.number + 1;
     this.number = message.number;
     if (message.all) this.forget();
-    for (const key of ["run", "ranks", "gpus", "failure", "open"]) {
+    for (const key of ["run", "gpus", "failure", "open"]) {
       if (key in message) this[key] = message[key];
     }
+    for (const rank of message.ranks || []) this.ranks[rank.rank] = rank; // only those that changed
     const gap = this.take(message.lines || {}, Boolean(message.to));
     if (message.points) this.curves.add(message.points, Boolean(message.all_points));
     if (missed || gap) this.lack(missed);
@@ -81,9 +83,7 @@ class View {
       for (const row of rows.slice(Math.max(0, buffer.next - first))) fresh.push(this.put(buffer, writer, row));
       buffer.next = Math.max(buffer.next, first + rows.length);
     }
-    const all = this.buffers.get(ALL);
-    fresh.sort((a, b) => (a.time || 0) - (b.time || 0)); // stable: each writer's own order stays
-    for (const row of fresh) if (row.writer !== LAUNCHER) all.push(row);
+    if (this.mixed) for (const row of byTime(fresh)) if (this.chosen.includes(row.writer)) this.mixed.push(row);
     return gap;
   }
 
@@ -100,13 +100,13 @@ class View {
 
   forget() {
     this.buffers.clear();
-    this.buffers.set(ALL, new Buffer(2 * MOST_ROWS));
+    this.mix();
   }
 
   /** Ask for lines that are missing; @param missed a message was lost, and points with it. */
   lack(missed = false) {
     const have = {};
-    for (const [writer, buffer] of this.buffers) if (writer !== ALL) have[writer] = buffer.next;
+    for (const [writer, buffer] of this.buffers) have[writer] = buffer.next;
     this.send({ type: "lack", have, missed });
   }
 
@@ -144,7 +144,8 @@ class View {
     this.confirm = element("div", "ddpnb-confirm", { hidden: true, role: "alertdialog" });
     this.said = element("div", "ddpnb-said", { role: "status" });
     this.head.append(element("div", "ddpnb-top", {}, this.title, this.buttons), this.notes, this.confirm, this.said);
-    this.chips = element("div", "ddpnb-ranks");
+    this.counts = element("div", "ddpnb-counts", { hidden: true });
+    this.chips = element("div", "ddpnb-chips");
     this.cause = element("div", "ddpnb-trouble", { hidden: true });
     this.pages = element("div", "ddpnb-pages", { role: "tablist" });
     this.logPage = element("div", "ddpnb-log");
@@ -155,7 +156,7 @@ class View {
     }
     this.pages.append(this.curves.axis);
     this.buildLog();
-    const body = element("div", "ddpnb-view", {}, this.head, this.chips, this.cause, this.pages, ...Object.values(this.bodies));
+    const body = element("div", "ddpnb-view", {}, this.head, element("div", "ddpnb-ranks", {}, this.counts, this.chips), this.cause, this.pages, ...Object.values(this.bodies));
     root.append(body);
     this.turnTo("Log");
   }
@@ -169,9 +170,11 @@ class View {
     });
     this.regex = element("input", "", { type: "checkbox", "aria-label": "regular expression" });
     const regex = element("label", "ddpnb-muted", { title: "regular expression" }, this.regex, " .*");
+    this.case = element("input", "", { type: "checkbox", "aria-label": "match case" });
+    const match = element("label", "ddpnb-muted", { title: "match case" }, this.case, " Aa");
     const copy = this.button("copy", "ddpnb-copy", () => this.copyLines());
     const save = this.button("download", "ddpnb-download", () => this.download());
-    this.tools = element("div", "ddpnb-tools", {}, this.followButton, this.query, regex, this.button("search", "ddpnb-search", () => this.search()), copy, save);
+    this.tools = element("div", "ddpnb-tools", {}, this.followButton, this.query, regex, match, this.button("search", "ddpnb-search", () => this.search()), copy, save);
     this.found = element("div", "ddpnb-found", { hidden: true });
     this.rows = new Rows((row) => this.drawRow(row), () => this.drawFollow());
     this.logPage.append(this.tabs, this.tools, this.found, this.rows.root);
@@ -195,7 +198,7 @@ class View {
 
   draw(message) {
     if ("run" in message) this.drawHead();
-    if ("ranks" in message) { this.drawChips(); this.drawTabs(); }
+    if ("ranks" in message) { this.drawChips(message.ranks); this.drawTabs(); }
     if ("failure" in message) this.drawCause();
     if (this.page === "Log" && (message.lines || "open" in message)) this.drawLog();
     if (this.page === "Curves" && message.points) this.curves.draw();
@@ -212,15 +215,21 @@ class View {
       element("b", "", {}, run.target), " ", mark(run.state, run.reason), " ",
       element("span", "ddpnb-muted", {}, words.join(" · ")),
     );
-    const notes = [...run.notes, run.trouble].filter(Boolean).map((note) => element("div", "", {}, note));
-    const place = element("details", "", {}, element("summary", "", {}, "command and folder"),
-      this.copyable(run.command), this.copyable(run.folder));
-    if (this.notes.querySelector("details")?.open) place.open = true;
-    this.notes.replaceChildren(...notes, place);
+    this.drawNotes();
     this.stopButton.disabled = run.done;
     this.detachButton.hidden = run.done || run.detached;
     this.rerunButton.hidden = !run.done;
     if (run.done) this.confirm.hidden = true;
+  }
+
+  drawNotes() {
+    const { notes, trouble, command, folder } = this.run;
+    const told = JSON.stringify([notes, trouble, command, folder]);
+    if (told === this.toldNotes) return; // what holds the focus stays
+    this.toldNotes = told;
+    const place = element("details", "", { open: Boolean(this.notes.querySelector("details")?.open) },
+      element("summary", "", {}, "command and folder"), this.copyable(command), this.copyable(folder));
+    this.notes.replaceChildren(...[...notes, trouble].filter(Boolean).map((note) => element("div", "", {}, note)), place);
   }
 
   copyable(text) {
@@ -228,17 +237,24 @@ class View {
       this.button("copy", "", () => this.copy(text)));
   }
 
-  drawChips() {
+  drawChips(changed = this.ranks) {
     const few = this.ranks.length <= MOST_TABS;
+    if (this.chips.childElementCount !== this.ranks.length) {
+      this.chips.replaceChildren(...this.ranks.map(({ rank }) =>
+        element("button", "", { type: "button", click: (event) => this.pick(String(rank), event) })));
+      changed = this.ranks;
+    }
+    for (const rank of changed) this.drawChip(this.chips.children[rank.rank], rank, few);
     this.chips.classList.toggle("ddpnb-many", !few);
+    this.counts.hidden = few;
+    if (few) return;
     const counts = {};
     for (const { state } of this.ranks) counts[state] = (counts[state] || 0) + 1;
-    const summary = few ? [] : [element("div", "ddpnb-counts", {},
-      Object.entries(counts).map(([state, count]) => `${count} ${SYMBOLS[state]} ${state}`).join(", "))];
-    this.chips.replaceChildren(...summary, ...this.ranks.map((rank) => this.chip(rank, few)));
+    this.counts.textContent = Object.entries(counts).map(([state, count]) => `${count} ${SYMBOLS[state]} ${state}`).join(", ");
   }
 
-  chip(rank, words) {
+  /** Fill a chip anew; the button itself stays, and with it the focus. */
+  drawChip(chip, rank, words) {
     const said = [];
     if (rank.exit && rank.state !== "done") said.push(rank.exit);
     if (rank.attempt) said.push(`restart ${rank.attempt}`);
@@ -246,43 +262,93 @@ class View {
     if (rank.rate) said.push(`${rank.rate}/s`);
     if (rank.behind) said.push("behind");
     if (rank.quiet) said.push(`quiet for ${rank.quiet}`);
-    const name = words ? `rank ${rank.rank}` : String(rank.rank);
-    const chip = element("button", `ddpnb-chip ddpnb-is-${rank.state}`, {
-      type: "button", click: () => this.choose(String(rank.rank)),
-      title: `rank ${rank.rank}: ${[rank.state, ...said].join(", ")}`,
-    }, name, " ", mark(rank.state, "", words));
-    if (rank.behind) chip.classList.add("ddpnb-behind");
-    if (!words) return chip;
-    if (said.length) chip.append(element("span", "ddpnb-muted", {}, ` · ${said.join(" · ")}`));
-    if (rank.progress) chip.append(bar(rank.progress));
-    return chip;
+    chip.className = `ddpnb-chip ddpnb-is-${rank.state}`;
+    chip.classList.toggle("ddpnb-behind", Boolean(rank.behind));
+    chip.title = `rank ${rank.rank}: ${[rank.state, ...said].join(", ")}. ${PICK}`;
+    chip.setAttribute("aria-pressed", this.chosen.includes(String(rank.rank)) && !this.isAll());
+    const parts = [words ? `rank ${rank.rank} ` : `${rank.rank} `, mark(rank.state, "", words)];
+    if (words && said.length) parts.push(element("span", "ddpnb-muted", {}, ` · ${said.join(" · ")}`));
+    if (rank.progress) parts.push(bar(rank.progress, words));
+    chip.replaceChildren(...parts);
   }
 
   drawTabs() {
-    const writers = [...(this.ranks.length > 1 ? [ALL] : []), ...this.ranks.map((r) => String(r.rank)), LAUNCHER];
-    if (!writers.includes(this.chosen)) this.chosen = writers[0];
-    if (this.tabs.childElementCount && this.tabs.writers === writers.join()) return;
+    if (!this.chosen.length) this.choose(this.everyRank());
+    const writers = [...this.everyRank(), LAUNCHER];
+    if (this.tabs.writers === writers.join()) return;
     this.tabs.writers = writers.join();
-    const label = (writer) => (writer === ALL ? "all ranks" : writer === LAUNCHER ? "launcher" : `rank ${writer}`);
     if (this.ranks.length <= MOST_TABS) {
-      this.tabs.replaceChildren(...writers.map((writer) => this.button(label(writer), "ddpnb-tab", () => this.choose(writer), { role: "tab", "data-writer": writer })));
+      const tab = (writer) => this.button(writer === LAUNCHER ? writer : `rank ${writer}`, "ddpnb-tab", (event) => this.pick(writer, event),
+        { role: "tab", "data-writer": writer, title: PICK });
+      const all = this.button("all ranks", "ddpnb-tab", () => this.choose(this.everyRank()), { role: "tab", "data-writer": "all" });
+      this.tabs.replaceChildren(...(this.ranks.length > 1 ? [all] : []), ...writers.map(tab));
     } else {
-      const select = element("select", "", { "aria-label": "lines of", change: () => this.choose(select.value) },
-        ...writers.map((writer) => element("option", "", { value: writer }, label(writer))));
-      this.tabs.replaceChildren("lines of ", select);
+      this.field = element("input", "ddpnb-which", {
+        "aria-label": "lines of ranks", title: "all, launcher, or ranks: 0-3, 7", change: () => this.pickWritten(this.field.value),
+        keydown: (event) => event.stopPropagation(),
+      });
+      this.tabs.replaceChildren("lines of ranks ", this.field,
+        this.button("all", "", () => this.choose(this.everyRank())), this.button("launcher", "", () => this.choose([LAUNCHER])));
     }
-    this.choose(this.chosen);
+    this.drawChoice();
   }
 
-  choose(writer) {
-    this.chosen = writer;
+  everyRank() {
+    return this.ranks.map(({ rank }) => String(rank));
+  }
+
+  /** Whether the lines of all ranks are shown, and not only because there is one. */
+  isAll() {
+    return this.ranks.length > 1 && this.chosen.length === this.ranks.length && !this.chosen.includes(LAUNCHER);
+  }
+
+  /** Take a click on a writer: only this one, or with Ctrl, Cmd or Shift one more or one less. */
+  pick(writer, event) {
+    if (!(event.ctrlKey || event.metaKey || event.shiftKey) || this.isAll()) return this.choose([writer]);
+    const others = this.chosen.filter((one) => one !== writer);
+    const more = others.length === this.chosen.length ? [...others, writer] : others;
+    return this.choose(more.length ? more : [writer]);
+  }
+
+  /** Take what somebody wrote: all, launcher, or ranks and ranges of them. */
+  pickWritten(text) {
+    const known = new Set(this.everyRank());
+    const wanted = text.trim() === "all" ? [...known] : text.split(",").flatMap((part) => {
+      const [, from, to] = part.match(/^\s*(\d+)\s*(?:-\s*(\d+)\s*)?$/) || [null, part.trim()];
+      if (to === undefined) return [from];
+      const last = Math.min(Number(to), this.ranks.length);
+      return Array.from({ length: Math.max(0, last - Number(from) + 1) }, (_, i) => String(Number(from) + i));
+    });
+    const wrong = wanted.filter((writer) => !known.has(writer) && writer !== LAUNCHER);
+    if (wanted.length && !wrong.length) return this.choose([...new Set(wanted)]);
+    this.say(`There is no rank ${wrong.join(", ") || text}. Write all, launcher, or ranks: 0-3, 7`);
+    return this.drawChoice();
+  }
+
+  choose(writers) {
+    this.chosen = writers;
+    this.mix();
     this.window = null;
-    for (const tab of this.tabs.querySelectorAll("button")) tab.setAttribute("aria-selected", tab.dataset.writer === writer);
-    const select = this.tabs.querySelector("select");
-    if (select) select.value = writer;
+    this.drawChoice();
     if (this.page !== "Log") this.turnTo("Log");
     this.rows.clear();
     this.setFollow(true);
+  }
+
+  /** Put the lines of the chosen writers together, where they are several. */
+  mix() {
+    this.mixed = this.chosen.length > 1 ? new Buffer(2 * MOST_ROWS) : null;
+    if (this.mixed) for (const row of byTime(this.chosen.flatMap((writer) => this.buffer(writer).rows))) this.mixed.push(row);
+  }
+
+  drawChoice() {
+    const all = this.isAll();
+    for (const tab of this.tabs.querySelectorAll("[role=tab]")) {
+      const { writer } = tab.dataset;
+      tab.setAttribute("aria-selected", writer === "all" ? all : this.chosen.includes(writer) && !all);
+    }
+    if (this.field) this.field.value = all ? "all" : ranges(this.chosen);
+    this.drawChips();
   }
 
   setFollow(follow) {
@@ -303,19 +369,24 @@ class View {
       this.rows.show(this.window, []);
       return;
     }
-    const writers = this.chosen === ALL ? this.ranks.map((r) => String(r.rank)) : [this.chosen];
-    const tail = writers.filter((w) => this.open[w]).map((writer) => ({ writer, kind: 1, text: this.open[writer], open: true }));
-    const rows = this.buffer(this.chosen).rows;
+    const tail = this.chosen.filter((w) => this.open[w]).map((writer) => ({ writer, kind: 1, text: this.open[writer], open: true }));
+    const { rows } = this.shown();
     const quiet = this.run.done ? "nothing was printed" : "nothing printed yet (importing torch takes a while)";
     this.rows.show(rows, rows.length || tail.length ? tail : [{ kind: 2, text: quiet }]);
+  }
+
+  /** The lines on show. */
+  shown() {
+    return this.mixed || (this.chosen.length ? this.buffer(this.chosen[0]) : new Buffer());
   }
 
   drawRow(row) {
     const node = element("div", ["ddpnb-out", "ddpnb-err", "ddpnb-remark"][row.kind]);
     if (row.time) node.title = new Date(row.time * 1000).toLocaleTimeString();
-    if (this.chosen === ALL && row.writer !== undefined) {
-      const gutter = element("span", "ddpnb-gutter", {}, `${row.writer.padStart(String(this.ranks.length - 1).length)} │ `);
-      gutter.style.color = RANK_COLOURS[Number(row.writer) % RANK_COLOURS.length];
+    if (this.mixed && row.writer !== undefined) {
+      const name = row.writer === LAUNCHER ? "L" : row.writer;
+      const gutter = element("span", "ddpnb-gutter", {}, `${name.padStart(String(this.ranks.length - 1).length)} │ `);
+      gutter.style.color = RANK_COLOURS[Number(row.writer) % RANK_COLOURS.length] || "inherit";
       node.append(gutter);
     }
     if (row.hit) node.classList.add("ddpnb-hit");
@@ -372,10 +443,10 @@ class View {
   search() {
     const text = this.query.value;
     if (!text) { this.found.hidden = true; return; }
-    const writers = this.chosen === ALL ? null : [this.chosen];
+    const writers = this.isAll() ? null : this.chosen;
     this.found.hidden = false;
     this.found.replaceChildren("searching …");
-    this.send({ type: "search", id: ++this.asked, text, regex: this.regex.checked, writers });
+    this.send({ type: "search", id: ++this.asked, text, regex: this.regex.checked, case: this.case.checked, writers });
   }
 
   showFound({ total, hits, trouble }) {
@@ -387,7 +458,7 @@ class View {
   }
 
   showWindow({ writer, offset, rows }) {
-    if (this.chosen !== writer) this.choose(writer);
+    if (this.mixed || this.chosen[0] !== writer) this.choose([writer]);
     this.window = rows.map(([kind, text, time, at]) => ({ writer, kind, text, time, offset: at, hit: at === offset }));
     this.rows.follow = false;
     this.drawLog();
@@ -395,9 +466,10 @@ class View {
   }
 
   copyLines() {
-    const rows = this.window || this.buffer(this.chosen).rows;
+    const rows = this.window || this.shown().rows;
     const bare = (row) => row.text.replace(ANSI, "");
-    this.copy(rows.map((row) => (this.chosen === ALL ? `[rank ${row.writer}] ${bare(row)}` : bare(row))).join("\n"));
+    const who = (row) => (row.writer === LAUNCHER ? "[launcher] " : `[rank ${row.writer}] `);
+    this.copy(rows.map((row) => (this.mixed ? who(row) : "") + bare(row)).join("\n"));
   }
 
   async copy(text) {
@@ -410,8 +482,8 @@ class View {
   }
 
   download() {
-    if (this.chosen !== ALL) this.send({ type: "download", writer: this.chosen });
-    else for (const { rank } of this.ranks.slice(0, MOST_TABS)) this.send({ type: "download", writer: String(rank) });
+    if (this.chosen.length > MOST_TABS) this.say(`Choose up to ${MOST_TABS} ranks to download; all files are in the run folder.`);
+    else for (const writer of this.chosen) this.send({ type: "download", writer });
   }
 
   say(text) {
@@ -421,17 +493,35 @@ class View {
   }
 }
 
+/** Put lines of several writers in the order of their time; each writer's own order stays. */
+function byTime(rows) {
+  return rows.sort((a, b) => (a.time || 0) - (b.time || 0));
+}
+
+/** Write ranks as a person does: 0-3, 7. */
+function ranges(writers) {
+  const numbers = writers.filter((writer) => writer !== LAUNCHER).map(Number).sort((a, b) => a - b);
+  const parts = [];
+  for (const number of numbers) {
+    const last = parts[parts.length - 1];
+    if (last && last[1] === number - 1) last[1] = number;
+    else parts.push([number, number]);
+  }
+  const words = parts.map(([from, to]) => (from === to ? String(from) : `${from}-${to}`));
+  return [...words, ...(writers.includes(LAUNCHER) ? [LAUNCHER] : [])].join(", ");
+}
+
 function mark(state, reason = "", words = true) {
   const text = words ? `${SYMBOLS[state] || "?"} ${state}${reason ? ` (${reason})` : ""}` : SYMBOLS[state] || "?";
   return element("span", `ddpnb-mark ddpnb-is-${state}`, {}, text);
 }
 
-function bar({ n, total, name }) {
+function bar({ n, total, name }, words) {
   const text = `${name} ${n}${total ? `/${total}` : ""}`.trim();
-  if (!total) return element("span", "ddpnb-muted", {}, ` ${text}`);
+  if (!total) return element("span", "ddpnb-muted", {}, words ? ` ${text}` : "");
   const node = element("span", "ddpnb-bar", { title: text }, element("span", "ddpnb-bar-full"));
   node.firstChild.style.width = `${Math.min(100, (100 * n) / total)}%`;
-  return element("span", "", {}, " ", node, element("span", "ddpnb-muted", {}, ` ${text}`));
+  return words ? element("span", "", {}, " ", node, element("span", "ddpnb-muted", {}, ` ${text}`)) : node;
 }
 
 export default {

@@ -96,6 +96,9 @@ class LiveView(anywidget.AnyWidget):
             points = self._points.add(r for r in snapshot.records if isinstance(r, Event))
             state = self._state(now)
             changed = {key: value for key, value in state.items() if self._told.get(key) != value}
+            if "ranks" in changed and self._told:
+                before = self._told["ranks"]
+                changed["ranks"] = [new for new, old in zip(state["ranks"], before) if new != old]
             self._told = state
             if lines:
                 changed["lines"] = lines

@@ -28,6 +28,23 @@ def test_lines_are_numbered_by_writer():
     assert second == {"0": {"from": 2, "first": 2, "rows": [(0, "c", 7.0, 0)]}}
 
 
+def test_lines_of_one_writer_stand_by_their_time_and_never_go_back():
+    feed = Feed()
+
+    told = feed.add(
+        [
+            line(0, "out", time=2.0),
+            line(0, "undated"),
+            line(0, "err", stream="stderr", time=1.0),
+        ],
+        now=2.3,
+    )["0"]
+    later = feed.add([line(0, "next", time=2.2)], now=2.5)["0"]
+
+    assert [row[1:3] for row in told["rows"]] == [("err", 1.0), ("out", 2.0), ("undated", 2.3)]
+    assert [row[1:3] for row in later["rows"]] == [("next", 2.3)]
+
+
 def test_a_browser_that_missed_a_message_is_sent_what_it_lacks():
     feed = Feed()
     feed.add([line(0, str(i)) for i in range(10)], now=0.0)

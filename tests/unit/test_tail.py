@@ -10,6 +10,7 @@ from ddpnb.records import Event, LogLine, parse_events
 from ddpnb.rundir import RunDir
 from ddpnb.spec import LaunchSpec
 from ddpnb.tail import Tail, read_lines
+from ddpnb.timeline import Timeline
 
 
 @pytest.fixture
@@ -259,3 +260,58 @@ def test_reader_returns_while_the_file_grows_faster_than_it_reads(tmp_path):
     lines = LineReader(path, 0, "stdout", grow).read()
 
     assert texts(lines) == ["line"] * (1 << 19)
+
+
+def tick(moment, **sizes):
+    sizes = {name.replace("_", "/").removeprefix("r"): size for name, size in sizes.items()}
+    return json.dumps({"time": moment, "sizes": sizes}) + "\n"
+
+
+def test_tail_dates_lines_as_far_as_the_timeline_goes(run):
+    run.rank(0).stdout.write_text("a\nb\nhal")
+    run.timeline.write_text(
+        tick(10.0, r0_stdout=2) + tick(10.1, r0_stdout=6) + '{"time": 10.2, "si'
+    )
+    tail = Tail(run)
+
+    first = tail.poll()
+    run.rank(0).stdout.write_text("a\nb\nhalf\nnew\n")
+    with run.timeline.open("a") as file:
+        file.write('zes": {"0/stdout": 9}}\n')
+    second = tail.poll()
+
+    assert [(line.text, line.time) for line in first] == [("a", 10.0), ("b", 10.1)]
+    assert [(line.text, line.time) for line in second] == [("half", 10.2), ("new", None)]
+
+
+def test_a_late_reader_takes_the_end_of_a_long_timeline_and_dates_nothing_wrongly(run):
+    run.rank(0).stdout.write_text("".join(f"{i:05d}\n" for i in range(1000)))
+    run.timeline.write_text("".join(tick(float(i), r0_stdout=6 * (i + 1)) for i in range(1000)))
+    timeline = Timeline(run, max_bytes=4000)
+    timeline.read()
+
+    lines = read_lines(run)
+    dated = list(timeline.date("0/stdout", lines, 6000))
+
+    known = [line for line in dated if line.time is not None]
+    assert 50 < len(known) < 200
+    assert all(line.time == int(line.text) for line in known)
+    assert [line.time for line in dated[: 1000 - len(known)]] == [None] * (1000 - len(known))
+
+
+NO_TICKS = [
+    "[]",
+    '{"time": [], "sizes": {"0/stdout": 2}}',
+    '{"time": 1, "sizes": 3}',
+    "\x00\x00",
+    '{"sizes": {}}',
+]
+
+
+@pytest.mark.parametrize("nonsense", NO_TICKS)
+def test_nonsense_in_a_timeline_dates_nothing(run, nonsense):
+    run.rank(0).stdout.write_text("a\n")
+    run.timeline.write_text(nonsense + "\n")
+
+    assert [(line.text, line.time) for line in Tail(run).poll()] == [("a", None)]
+    assert [(line.text, line.time) for line in read_lines(run)] == [("a", None)]

@@ -20,7 +20,10 @@ from IPython.display import DisplayHandle, display
 from ddpnb.api import rerun
 from ddpnb.job import Job
 from ddpnb.notebook import summary
+from ddpnb.notebook.curve import picture
+from ddpnb.notebook.points import Points
 from ddpnb.notebook.watch import Snapshot, Watch
+from ddpnb.records import Event
 
 __all__ = ["settle", "show"]
 
@@ -67,6 +70,8 @@ class _View(threading.Thread):
         self.job = job
         self._watch = Watch(job)
         self._last = self._watch.first()
+        self._points = Points()
+        self._curve: bytes | None = None
         self._lock = threading.Lock()  # held while the panel is drawn or replaced
         self._place: DisplayHandle | None = None
         self._panel: Any
@@ -91,8 +96,12 @@ class _View(threading.Thread):
                 if not self.job.run.run.exists():
                     raise FileNotFoundError(f"the run folder {self.job.folder} is gone")
                 self._last = self._watch.look()
+                self._points.add(one for one in self._last.records if isinstance(one, Event))
                 self._draw()
                 self._pause(begun)
+            self._curve = picture(self._points.all())
+            if self._curve is not None:
+                self._draw()
         except Exception as error:
             logger.exception("the view of %s has ended", self.job.run_id)
             trouble = (
@@ -142,7 +151,7 @@ class _View(threading.Thread):
             time.sleep(min(0.05, interval))
 
     def _bundle(self) -> dict[str, str]:
-        return summary.bundle(self._last, live=self._panel is not None)
+        return summary.bundle(self._last, live=self._panel is not None, curve=self._curve)
 
 
 def _panel(job: Job, snapshot: Snapshot, again: Callable[[], Job]) -> Any:

@@ -9,6 +9,7 @@ const LAUNCHER = "launcher";
 const MOST_TABS = 8; // more ranks are chosen by their chips, and in a list
 const PICK = "Click: only its lines; Ctrl-click: one more or one less";
 const SILENCE = 5000; // ms without a message after which the kernel is asked for the state
+const DEAF = 10000; // ms after which it is taken to be gone
 
 class View {
   constructor(model, root) {
@@ -20,6 +21,7 @@ class View {
     this.open = {};
     this.number = null;
     this.heard = Date.now();
+    this.lacked = 0;
     this.chosen = []; // writers whose lines are shown
     this.mixed = null; // their lines together, where they are several
     this.window = null; // lines around a hit, shown in place of the newest
@@ -36,6 +38,7 @@ class View {
   close() {
     this.model.off("msg:custom", this.onMessage);
     clearInterval(this.timer);
+    this.deaf.hidden = false; // seen where the kernel has gone and the page has not
   }
 
   send(message) {
@@ -112,8 +115,12 @@ class View {
 
   /** Ask again when nothing has come for long: a message may have been dropped on its way. */
   check() {
-    if (this.run.done || Date.now() - this.heard < SILENCE) return;
-    this.heard = Date.now();
+    if (this.run.done) return;
+    const now = Date.now();
+    const silent = now - this.heard;
+    this.deaf.hidden = silent < DEAF;
+    if (silent < SILENCE || now - this.lacked < SILENCE) return;
+    this.lacked = now;
     this.lack();
   }
 
@@ -143,7 +150,9 @@ class View {
     this.buttons.append(this.stopButton, this.rerunButton, this.detachButton);
     this.confirm = element("div", "ddpnb-confirm", { hidden: true, role: "alertdialog" });
     this.said = element("div", "ddpnb-said", { role: "status" });
-    this.head.append(element("div", "ddpnb-top", {}, this.title, this.buttons), this.notes, this.confirm, this.said);
+    this.deaf = element("div", "ddpnb-confirm ddpnb-deaf", { hidden: true, role: "alert" });
+    this.hider = element("style");
+    this.head.append(this.hider, element("div", "ddpnb-top", {}, this.title, this.buttons), this.notes, this.deaf, this.confirm, this.said);
     this.counts = element("div", "ddpnb-counts", { hidden: true });
     this.chips = element("div", "ddpnb-chips");
     this.cause = element("div", "ddpnb-trouble", { hidden: true });
@@ -216,6 +225,9 @@ class View {
       element("span", "ddpnb-muted", {}, words.join(" · ")),
     );
     this.drawNotes();
+    this.hider.textContent = `.${run.summary} { display: none }`; // while this view is there, it says all that it does
+    this.deaf.textContent = "No word from the notebook's kernel: it was restarted, or is busy. "
+      + `Run ddpnb.attach("${run.run_id}") to see the run again.`;
     this.stopButton.disabled = run.done;
     this.detachButton.hidden = run.done || run.detached;
     this.rerunButton.hidden = !run.done;
@@ -256,6 +268,7 @@ class View {
   /** Fill a chip anew; the button itself stays, and with it the focus. */
   drawChip(chip, rank, words) {
     const said = [];
+    if (rank.reported) said.push(rank.reported);
     if (rank.exit && rank.state !== "done") said.push(rank.exit);
     if (rank.attempt) said.push(`restart ${rank.attempt}`);
     if (rank.step !== undefined) said.push(`step ${rank.step}`);
@@ -414,7 +427,9 @@ class View {
     const table = (head, rows) => element("table", "", {},
       element("thead", "", {}, element("tr", "", {}, ...head.map((text) => element("th", "", {}, text)))),
       element("tbody", "", {}, ...rows.map((row) => element("tr", "", {}, ...row.map((text) => element("td", "", {}, text || ""))))));
-    const parts = [table(["rank", "state", "CPU", "memory"], this.ranks.map((r) => [String(r.rank), r.state, r.cpu, r.rss]))];
+    const gpus = this.ranks.some((r) => r.gpu);
+    const head = ["rank", "state", "CPU", "memory", ...(gpus ? ["on"] : [])];
+    const parts = [table(head, this.ranks.map((r) => [String(r.rank), r.state, r.cpu, r.rss, ...(gpus ? [r.gpu] : [])]))];
     if ((this.gpus || []).length) {
       parts.push(table(["GPU", "name", "busy", "memory", "power", "temperature", "used by"],
         this.gpus.map((g) => [String(g.index), g.name, g.percent, g.memory, g.power, g.temperature, g.holders])));

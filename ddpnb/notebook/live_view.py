@@ -97,8 +97,8 @@ class LiveView(anywidget.AnyWidget):
             state = self._state(now)
             changed = {key: value for key, value in state.items() if self._told.get(key) != value}
             if "ranks" in changed and self._told:
-                before = self._told["ranks"]
-                changed["ranks"] = [new for new, old in zip(state["ranks"], before) if new != old]
+                pairs = zip(state["ranks"], self._told["ranks"], strict=True)
+                changed["ranks"] = [rank for rank, before in pairs if rank != before]
             self._told = state
             if lines:
                 changed["lines"] = lines

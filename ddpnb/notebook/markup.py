@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Literal
 
@@ -23,9 +23,11 @@ __all__ = [
     "log",
     "notes",
     "number",
+    "pairs",
     "ranks",
     "run_mark",
     "safe",
+    "short",
     "state_mark",
     "trouble",
 ]
@@ -36,6 +38,7 @@ Selected = int | Literal["all", "launcher"]
 MOST_CARDS = 8
 """Up to so many ranks each have room for words; more become small marks."""
 _MOST_CHARACTERS = 2_000  # of one line; a browser lays out a megabyte on one line very slowly
+_SHORT_CHARACTERS = 500
 
 # Each state has a shape and a word: colour alone tells one reader in twelve nothing.
 SYMBOLS = {
@@ -180,6 +183,16 @@ def safe(text: str) -> str:
 def number(value: object) -> str:
     """Return a metric's value in few characters."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def pairs(values: Mapping[str, object]) -> str:
+    """Return names and their values in one line, cut where it would be long."""
+    return short(", ".join(f"{name} {number(value)}" for name, value in values.items()))
+
+
+def short(line: str) -> str:
+    """Return a line cut at what a person reads of it."""
+    return line if len(line) <= _SHORT_CHARACTERS else f"{line[:_SHORT_CHARACTERS]}…"
 
 
 def notes(snapshot: Snapshot) -> list[str]:

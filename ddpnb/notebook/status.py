@@ -8,7 +8,8 @@ from typing import Any
 
 from ddpnb.lines import plain_text
 from ddpnb.monitor import RankView, stragglers
-from ddpnb.notebook.markup import notes
+from ddpnb.notebook.markup import notes, pairs
+from ddpnb.notebook.summary import css_class
 from ddpnb.notebook.watch import Snapshot, rank_state
 from ddpnb.records import JobState, RankFailure
 from ddpnb.tracebacks import place_in_traceback
@@ -43,6 +44,7 @@ def run(snapshot: Snapshot, run_id: str, *, detached: bool) -> dict[str, Any]:
         "detached": detached,
         "notes": [plain_text(note) for note in notes(snapshot)],
         "trouble": plain_text(snapshot.trouble),
+        "summary": css_class(snapshot.folder),
     }
 
 
@@ -83,6 +85,10 @@ def rank(
             "total": progress.get("total"),
             "name": plain_text(str(progress.get("name") or "")),
         }
+    if reported := snapshot.results.get(number):
+        told["reported"] = plain_text(pairs(reported))
+    if snapshot.spec.device == "cuda" and known.local_rank < len(snapshot.gpus):
+        told["gpu"] = plain_text(snapshot.gpus[known.local_rank])
     if behind:
         told["behind"] = True
     if known.last_time is not None and not snapshot.done and now - known.last_time >= 1:

@@ -5,20 +5,20 @@ It is what GitHub, nbconvert and a reopened notebook show. Pure: a Snapshot in, 
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Sequence
-from typing import Any
 
 from ddpnb.lines import plain_text
 from ddpnb.monitor import RankView
-from ddpnb.notebook.markup import MOST_CARDS, MUTED, number, run_mark, safe
+from ddpnb.notebook.markup import MOST_CARDS, MUTED, pairs, run_mark, safe, short
 from ddpnb.notebook.watch import Snapshot, rank_state
 from ddpnb.records import LogLine
 from ddpnb.words import duration, ending
 
-__all__ = ["bundle", "html", "text"]
+__all__ = ["bundle", "css_class", "html", "text"]
 
 _LINES = 10
-_MOST_CHARACTERS = 500
 _CELL = "text-align: left; padding: 1px 12px 1px 0; vertical-align: top"
 _PRE = (
     "margin: 2px 0 8px; padding: 2px 8px; border-left: 3px solid rgba(128, 128, 128, 0.4);"
@@ -28,33 +28,45 @@ _PRE = (
 )
 
 
-def bundle(snapshot: Snapshot, *, live: bool) -> dict[str, str]:
+def bundle(snapshot: Snapshot, *, live: bool, curve: bytes | None = None) -> dict[str, str]:
     """Return the summary by mime type, for `display(..., raw=True)`.
 
     Args:
         live: True when a live view stands above it, so that one line is enough while the run lasts.
+        curve: what the ranks logged, as a PNG.
     """
-    return {"text/html": html(snapshot, live=live), "text/plain": text(snapshot)}
+    return {"text/html": html(snapshot, live=live, curve=curve), "text/plain": text(snapshot)}
 
 
-def html(snapshot: Snapshot, *, live: bool) -> str:
+def css_class(folder: str) -> str:
+    """Return the class of a run's summaries, by which its live view hides them while it is there.
+
+    A page without the live view (on GitHub, reopened without a kernel) shows them.
+    """
+    return f"ddpnb-summary-{hashlib.sha256(folder.encode()).hexdigest()[:12]}"
+
+
+def html(snapshot: Snapshot, *, live: bool, curve: bytes | None = None) -> str:
     """Return the summary as HTML."""
+    name = css_class(snapshot.folder)
     if live and not snapshot.done and not snapshot.trouble:
+        attach = f"<code>ddpnb.attach({safe(repr(snapshot.view.run_id))})</code>"
         return (
-            f"<div style='{MUTED}'>running… the live view is above. What the ranks wrote stays with"
-            f" <code>ddpnb.attach({safe(repr(snapshot.view.run_id))})</code>; the ranks themselves"
-            " end with the kernel, unless they were launched with --detach.</div>"
+            f"<div class='{name}' style='{MUTED}'>running… the live view is above. What the ranks"
+            f" wrote stays with {attach}; the ranks themselves end with the kernel, unless they"
+            " were launched with --detach.</div>"
         )
     took = "" if snapshot.seconds is None else f" after {duration(snapshot.seconds)}"
     parts = [
         f"<b>{safe(snapshot.spec.target)}</b>: {run_mark(snapshot)}{took}",
         _cause(snapshot),
         _ranks_table(snapshot),
+        _picture(curve),
         _said(snapshot),
         _place(snapshot),
     ]
     body = "".join(f"<div>{part}</div>" for part in parts if part)
-    return f"<div style='line-height: 1.5'>{body}</div>"
+    return f"<div class='{name}' style='line-height: 1.5'>{body}</div>"
 
 
 def text(snapshot: Snapshot) -> str:
@@ -63,7 +75,7 @@ def text(snapshot: Snapshot) -> str:
     why = f" ({view.reason})" if view.reason else ""
     lines = [f"{view.run_id}: {snapshot.spec.target} {view.state.value}{why}"]
     if view.metrics:
-        lines.append(_pairs(view.metrics))
+        lines.append(pairs(view.metrics))
     for rank in _first(snapshot.spec.world_size):
         lines += [f"[rank {rank}] {line}" for line in _last(snapshot, rank)]
     if snapshot.cause:
@@ -82,7 +94,7 @@ def _ranks_table(snapshot: Snapshot) -> str:
         ("rank", [str(rank) for rank in ranks]),
         ("ended", [_ended(snapshot, rank) for rank in ranks]),
         ("GPU", [_gpu(snapshot, rank) for rank in ranks]),
-        ("reported", [_pairs(snapshot.results.get(rank, {})) for rank in ranks]),
+        ("reported", [pairs(snapshot.results.get(rank, {})) for rank in ranks]),
     ]
     columns = [(name, cells) for name, cells in given if any(cells)]
     titles = "".join(f"<th style='{_CELL}'>{name}</th>" for name, _ in columns)
@@ -94,7 +106,14 @@ def _ranks_table(snapshot: Snapshot) -> str:
     table = f"<table style='margin: 2px 0'><tr>{titles}</tr>{rows}</table>{more}"
     if not snapshot.view.metrics:
         return table
-    return f"{table}<div>last logged: {safe(_pairs(snapshot.view.metrics))}</div>"
+    return f"{table}<div>last logged: {safe(pairs(snapshot.view.metrics))}</div>"
+
+
+def _picture(curve: bytes | None) -> str:
+    if curve is None:
+        return ""
+    data = base64.b64encode(curve).decode()
+    return f"<img alt='curves of what was logged' src='data:image/png;base64,{data}'>"
 
 
 def _said(snapshot: Snapshot) -> str:
@@ -128,11 +147,7 @@ def _place(snapshot: Snapshot) -> str:
 
 def _last(snapshot: Snapshot, rank: int) -> list[str]:
     lines: Sequence[LogLine] = snapshot.view.ranks.get(rank, RankView(rank=rank)).lines[-_LINES:]
-    return [_short(plain_text(line.text)) for line in lines]
-
-
-def _short(line: str) -> str:
-    return line if len(line) <= _MOST_CHARACTERS else f"{line[:_MOST_CHARACTERS]}…"
+    return [short(plain_text(line.text)) for line in lines]
 
 
 def _ended(snapshot: Snapshot, rank: int) -> str:
@@ -148,10 +163,6 @@ def _gpu(snapshot: Snapshot, rank: int) -> str:
         return ""
     local_rank = snapshot.view.ranks.get(rank, RankView(rank=rank, local_rank=rank)).local_rank
     return snapshot.gpus[local_rank] if local_rank < len(snapshot.gpus) else ""
-
-
-def _pairs(values: Any) -> str:
-    return _short(", ".join(f"{name} {number(value)}" for name, value in values.items()))
 
 
 def _first(world_size: int) -> range:

@@ -37,7 +37,8 @@ def chromium() -> str | None:
 class Lab:
     """A JupyterLab server; owns its process."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, without: tuple[str, ...] = ()) -> None:
+        """Start it without some extensions of the page."""
         self.work = root / "work"
         self.token = secrets.token_hex(16)
         self.log = root / "lab.log"
@@ -48,6 +49,9 @@ class Lab:
         quiet = home / "settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings"
         quiet.parent.mkdir(parents=True)
         quiet.write_text(json.dumps({"fetchNews": "false", "checkForUpdates": False}))
+        disabled = home / "config/labconfig/page_config.json"
+        disabled.parent.mkdir(parents=True)
+        disabled.write_text(json.dumps({"disabledExtensions": dict.fromkeys(without, True)}))
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 self._command(), env=self._environment(home), stdout=log, stderr=log
@@ -129,10 +133,18 @@ class NotebookPage:
             cells=[nbformat.v4.new_code_cell(cell) for cell in cells],
             metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}},
         )
-        file = self.lab.work / self.name / f"{self.name}.ipynb"
-        file.parent.mkdir()
-        nbformat.write(notebook, file)
-        path = file.relative_to(self.lab.work)
+        self.file.parent.mkdir()
+        nbformat.write(notebook, self.file)
+        self.open_again()
+
+    @property
+    def file(self) -> Path:
+        """The notebook on disk."""
+        return self.lab.work / self.name / f"{self.name}.ipynb"
+
+    def open_again(self) -> None:
+        """Open the notebook as it is on disk, and return when its kernel is there."""
+        path = self.file.relative_to(self.lab.work)
         self.page.goto(f"{self.lab.url}lab/tree/{path}?reset&token={self.lab.token}")
         # Before a kernel is attached the page already reads "idle", and Run All would ask for one.
         bar = self.page.locator("#jp-main-statusbar", has_text="(ipykernel) | Idle")
@@ -142,6 +154,31 @@ class NotebookPage:
         """Choose Run > Run All Cells in the menu."""
         self.page.locator(".lm-MenuBar-itemLabel", has_text="Run").first.click()
         self.page.locator(".lm-Menu-item[data-command='runmenu:run-all']").click()
+
+    def run_cell(self, number: int) -> None:
+        """Run one cell, counted from 0."""
+        self.page.locator(".jp-CodeCell .cm-content").nth(number).click()
+        self.page.keyboard.press("Shift+Enter")
+
+    def save(self, text: str) -> None:
+        """Save the notebook, and return when the file holds this text."""
+
+        def is_saved() -> bool:
+            self.page.keyboard.press("Control+s")
+            self.page.wait_for_timeout(200)  # lets the page work on it
+            return text in self.file.read_text()
+
+        wait_until(is_saved, SECONDS, f"{text} is saved")
+
+    def restart_kernel(self) -> None:
+        """Choose Kernel > Restart Kernel in the menu, and return when the new one is idle."""
+        self.page.locator(".lm-MenuBar-itemLabel", has_text="Kernel").first.click()
+        self.page.locator(".lm-Menu-item[data-command='kernelmenu:restart']").click()
+        self.page.locator(".jp-Dialog .jp-mod-accept").click()
+        # The old one is idle still, and the new one is not at once.
+        bar = "document.querySelector('#jp-main-statusbar').innerText"
+        for there in ("!", ""):
+            self.page.wait_for_function(f"{there}{bar}.includes('(ipykernel) | Idle')")
 
     def wait_for(self, selector: str, text: str) -> Any:
         """Return the first element with this text, once it is there."""

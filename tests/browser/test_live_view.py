@@ -1,9 +1,11 @@
 """The live view in a real browser: reload, a second view, search, floods, lost messages."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from tests.browser.conftest import Lab, NotebookPage
-from tests.conftest import wait_until
 
 pytestmark = pytest.mark.browser
 
@@ -44,11 +46,7 @@ def test_a_reload_and_a_second_view_bring_everything_back(lab: Lab, notebook: No
     notebook.wait_for(".ddpnb-rows", "rank 1 line 3")
     assert "rank 0" not in rows(notebook)
 
-    notebook.page.keyboard.press("Control+s")
-    file = lab.work / notebook.name / f"{notebook.name}.ipynb"
-    wait_until(
-        lambda: "widget-view" in file.read_text(), what="the notebook is saved with its views"
-    )
+    notebook.save("widget-view")
     notebook.page.reload()
 
     notebook.page.locator(".ddpnb-view").first.wait_for()
@@ -145,3 +143,134 @@ def test_a_run_is_launched_again_in_the_same_view(lab: Lab, notebook: NotebookPa
     notebook.wait_for(".ddpnb-title", "running")
     notebook.wait_for(".ddpnb-title", "succeeded")
     assert notebook.page.locator(".ddpnb-view").count() == 1
+
+
+def test_a_second_browser_sees_the_same_and_may_stop_the_run(
+    lab: Lab, notebook: NotebookPage, browser: Any
+):
+    notebook.open("%load_ext ddpnb", COUNTING)
+    notebook.run_all()
+    notebook.wait_for(".ddpnb-rows", "rank 1 line 3")
+    notebook.save("widget-view")
+    context = browser.new_context()
+    second = NotebookPage(lab, context.new_page(), notebook.name)
+
+    second.open_again()
+
+    second.wait_for(".ddpnb-rows", "rank 1 line 3")
+    second.page.locator(".ddpnb-stop").click()
+    second.page.locator(".ddpnb-stop-now").click()
+    notebook.wait_for(".ddpnb-title", "■ stopped")
+    second.wait_for(".ddpnb-title", "■ stopped")
+    context.close()
+
+
+def test_lines_of_some_ranks_are_shown_together(lab: Lab, notebook: NotebookPage):
+    short = "%%ddp -n 3 short.py\nimport os\nprint('from', os.environ['RANK'])\n"
+    notebook.open("%load_ext ddpnb", short, "await job")
+    notebook.run_all()
+    notebook.wait_for(".ddpnb-title", "succeeded")
+
+    choose(notebook, "rank 0")
+    notebook.wait_for(".ddpnb-rows", "from 0")
+    notebook.page.locator(".ddpnb-chip", has_text="rank 2").click(modifiers=["Control"])
+
+    assert rows(notebook).split() == ["0", "│", "from", "0", "2", "│", "from", "2"]
+    notebook.page.keyboard.press("Shift+Tab")
+    notebook.page.keyboard.press("Enter")  # the chip before it, by the keyboard alone
+    assert rows(notebook).split() == ["from", "1"]
+
+
+def test_a_detached_run_is_found_again_when_the_kernel_was_restarted(
+    lab: Lab, notebook: NotebookPage
+):
+    detached = COUNTING.replace("%%ddp", "%%ddp --detach")
+    notebook.open(
+        "%load_ext ddpnb", detached, "%load_ext ddpnb\nimport ddpnb\njob = ddpnb.attach()"
+    )
+    notebook.run_cell(0)
+    notebook.run_cell(1)
+    notebook.wait_for(".ddpnb-rows", "rank 1 line 3")
+
+    notebook.restart_kernel()
+    notebook.wait_for(".ddpnb-deaf", "ddpnb.attach(")
+    notebook.run_cell(2)
+
+    attached = notebook.page.locator(".jp-CodeCell").nth(2)
+    attached.locator(".ddpnb-title", has_text="running").wait_for()
+    attached.locator(".ddpnb-rows", has_text="rank 1 line 3").wait_for()
+    notebook.screenshot("attached")
+    attached.locator(".ddpnb-stop").click()
+    attached.locator(".ddpnb-stop-now").click()
+    attached.locator(".ddpnb-title", has_text="■ stopped").wait_for()
+
+
+def test_a_notebook_opened_again_shows_what_the_run_left(lab: Lab, notebook: NotebookPage):
+    logged = """%%ddp -n 2 logged.py
+import os, time
+from ddpnb.worker import log
+
+for step in range(20):
+    log(step, loss=1 / (step + 1) + 0.1 * int(os.environ["RANK"]))
+    time.sleep(0.02)
+print("what stays")
+"""
+    notebook.open("%load_ext ddpnb", logged, "await job")
+    notebook.run_all()
+    notebook.wait_for(".ddpnb-title", "succeeded")
+    summary = notebook.page.locator("[class^=ddpnb-summary]")
+    assert not summary.is_visible()  # the live view has it all
+    notebook.save("data:image/png")
+    for session in lab.call("api/sessions"):
+        lab.call(f"api/sessions/{session['id']}", "DELETE")
+
+    notebook.open_again()
+
+    summary.wait_for()
+    assert "what stays" in summary.inner_text()
+    assert summary.locator("img").evaluate("image => image.naturalWidth") > 100
+    notebook.screenshot("reopened")
+
+
+def test_bars_and_lines_of_two_ranks_stay_whole_while_other_cells_print(
+    lab: Lab, notebook: NotebookPage
+):
+    bars = """%%ddp -n 2 bars.py
+import os, sys, time
+
+rank = os.environ["RANK"]
+for i in range(8):
+    print("rank", end=" ")
+    print(rank, end=" ", flush=True)
+    print("line", i, flush=True)
+    print(f"\\r{i + 1}/8 of {rank}", end="", file=sys.stderr, flush=True)
+    time.sleep(0.1)
+"""
+    notebook.open("%load_ext ddpnb", bars, "print('another ' + 'cell')", "await job")
+    notebook.run_all()
+    notebook.wait_for(".ddpnb-title", "succeeded")
+
+    notebook.wait_for(".jp-OutputArea-output", "another cell")
+    for rank in (0, 1):
+        choose(notebook, f"rank {rank}")
+        seen = rows(notebook).split("\n")
+        assert [one for one in seen if "line" in one] == [f"rank {rank} line {i}" for i in range(8)]
+        assert [one for one in seen if "/8" in one] == [f"8/8 of {rank}"]
+    notebook.screenshot("bars")
+
+
+def test_plainer_widgets_take_over_where_the_extension_is_missing(tmp_path: Path, browser: Any):
+    lab = Lab(tmp_path / "lab", without=("anywidget",))
+    context = browser.new_context()
+    notebook = NotebookPage(lab, context.new_page(), "plain")
+    try:
+        notebook.open("%load_ext ddpnb", COUNTING, "await job")
+        notebook.run_all()
+
+        notebook.wait_for(".ddpnb-log", "rank 1 line 3")
+        notebook.screenshot("plain")
+        notebook.page.locator(".ddpnb-stop").click()
+        notebook.wait_for(".ddpnb-head", "■ stopped")
+    finally:
+        context.close()
+        lab.close()

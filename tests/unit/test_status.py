@@ -49,6 +49,12 @@ def test_a_rank_is_told_with_step_rate_and_how_long_it_has_been_quiet():
     assert told[1] == {"rank": 1, "state": "starting"}
 
 
+def test_what_a_rank_reported_is_told():
+    told = status.ranks(snapshot(results={1: {"<b>": 0.98765}}), {}, now=100.0)
+
+    assert [one.get("reported") for one in told] == [None, "<b> 0.9877"]
+
+
 def test_a_rank_that_falls_behind_is_marked():
     told = status.ranks(snapshot(metric(0, 100, 1.0), metric(1, 90, 1.0)), {}, now=100.0)
 

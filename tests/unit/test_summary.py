@@ -7,6 +7,7 @@ import pytest
 
 from ddpnb.monitor import RankView, RunView
 from ddpnb.notebook import markup, summary
+from ddpnb.notebook.curve import picture
 from ddpnb.notebook.watch import Snapshot, rank_state
 from ddpnb.records import Exit, JobState, LogLine, RankFailure
 from ddpnb.spec import LaunchSpec
@@ -104,7 +105,27 @@ def test_summary_needs_neither_script_nor_style_sheet():
     html = summary.html(snapshot(), live=False)
 
     assert not {"script", "style", "link"} & tags(html)
-    assert "class=" not in html and "http" not in html
+    assert set(re.findall("class='([^']*)'", html)) == {summary.css_class("/runs/run-1")}
+    assert "http" not in html
+
+
+def test_summary_holds_the_curves_as_a_picture():
+    points = [(step, 1.0 + step, None if step == 3 else 1 / (step + 1)) for step in range(50)]
+    told = [{"metric": "<i>$loss", "rank": rank, "points": points} for rank in (0, 1)]
+
+    png = picture(told)
+    html = summary.html(snapshot(), live=False, curve=png)
+
+    assert png.startswith(b"\x89PNG") and len(png) < 40_000
+    assert "src='data:image/png;base64,iVBOR" in html
+    assert "loss" not in html
+
+
+@pytest.mark.parametrize("values", [[], [1.0], [None, None, 1.0]])
+def test_what_makes_no_curve_makes_no_picture(values):
+    points = [(step, 1.0, value) for step, value in enumerate(values)]
+
+    assert picture([{"metric": "loss", "rank": 0, "points": points}]) is None
 
 
 def test_summary_shows_eight_ranks_of_many():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
 import os
@@ -20,6 +21,7 @@ from ddpnb.launchers.ports import is_taken
 from ddpnb.launchers.python import Python
 from ddpnb.launchers.spawn import Spawn
 from ddpnb.launchers.torchrun import Torchrun
+from ddpnb.machine_lock import machine_lock
 from ddpnb.plan import Plan, plan
 from ddpnb.process import ProcessId
 from ddpnb.run_list import RunList, find, readable_runs
@@ -98,15 +100,17 @@ def start(
     planned = plan(target, args, **options)
     _refuse_taken_port(planned.command)
     run = planned.run
-    run.create(
-        planned.spec,
-        launcher=planned.launcher.to_json(),
-        command=planned.command.to_json(),
-        script=planned.source.text,
-        owner=None if planned.spec.detach else ProcessId.of(os.getpid()),
-        after=_holders(planned),
-        gpus=[vars(gpu) for gpu in planned.gpus],
-    )
+    # Of two launches at one moment the second must see what the first takes.
+    with machine_lock("gpus") if planned.gpus else contextlib.nullcontext():
+        run.create(
+            planned.spec,
+            launcher=planned.launcher.to_json(),
+            command=planned.command.to_json(),
+            script=planned.source.text,
+            owner=None if planned.spec.detach else ProcessId.of(os.getpid()),
+            after=_holders(planned),
+            gpus=[vars(gpu) for gpu in planned.gpus],
+        )
     try:
         _write_script(planned)
         _start_supervisor(run)

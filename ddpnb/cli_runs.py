@@ -155,7 +155,7 @@ def stop(runs: Sequence[str], now: bool) -> None:
             click.echo(f"{job.run_id}: its ranks may take {job.spec.grace:g} s to end themselves")
             job.stop(wait=False)
     for job in jobs:
-        state = job.state if job.done else job.kill() if now else job.stop()
+        state = job.kill() if now else job.stop()
         click.echo(f"{job.run_id}: {state.value}")
 
 
@@ -176,8 +176,10 @@ def clean(keep: int | None, older_than: str | None, dryrun: bool) -> None:
         for run in old:
             click.echo(f"would remove {run.run_id}  {size(size_on_disk(run.path))}")
         return
-    freed = remove(old)
-    click.echo(f"removed {len(old)} of {len(runs)} runs, {size(freed)}")
+    count, freed = remove(old)
+    click.echo(f"removed {count} of {len(runs)} runs, {size(freed)}")
+    if count < len(old):
+        raise click.exceptions.Exit(1)
 
 
 def _seconds(text: str | None) -> float | None:

@@ -182,12 +182,10 @@ def _failure(
     run: RunDir, spec: LaunchSpec, exit_: Exit, error: dict[str, Any] | None
 ) -> RankFailure:
     code = exit_.exitcode
-    failure = RankFailure(
-        rank=exit_.rank,
-        time=exit_.time,
-        exitcode=code,
-        signal=signal_name(code),
-    )
+    if error is not None and (code is None or signal_name(code) == "SIGTERM"):
+        code = error["exitcode"]  # the launcher's SIGTERM met it on its way out
+    died_of = signal_name(code)
+    failure = RankFailure(rank=exit_.rank, time=exit_.time, exitcode=code, signal=died_of)
     stderr = _last_text(run.rank(exit_.rank).stderr)
     if error is not None:
         failure = replace(
@@ -196,7 +194,6 @@ def _failure(
             type=error["type"],
             message=error["message"],
             traceback=error["traceback"],
-            exitcode=error["exitcode"] if code is None else code,
             hint=error.get("hint", ""),
         )
         if error["type"].rpartition(".")[2] in _CHILD_FAILED:

@@ -13,8 +13,9 @@ from typing import Any, Literal
 from ddpnb.errors import RunDirError, WorkerFailedError
 from ddpnb.failures import describe, read_exits, read_failures
 from ddpnb.json_files import read_json
+from ddpnb.lines import plain_text
 from ddpnb.monitor import metric_columns
-from ddpnb.process import ProcessId
+from ddpnb.process import ProcessId, command_line
 from ddpnb.records import JobState, LogLine, RunResult
 from ddpnb.rundir import RunDir
 from ddpnb.spec import LaunchSpec
@@ -23,6 +24,7 @@ from ddpnb.tail import read_lines
 __all__ = ["Job"]
 
 _POLL_SECONDS = 0.05
+_KEEPER = "ddpnb.launchers.supervise"
 
 logger = logging.getLogger(__name__)
 
@@ -106,10 +108,15 @@ class Job:
             time.sleep(_POLL_SECONDS)
         return self.state
 
-    def kill(self) -> JobState:
-        """End the run now, with SIGKILL to everything that it started."""
-        while not self.done:
-            self._order(signal.SIGTERM)  # the second of these means "now"
+    def kill(self, *, wait: bool = True) -> JobState:
+        """End the run now, with SIGKILL to everything that it started.
+
+        Args:
+            wait: False returns at once, as a signal's handler must.
+        """
+        self._order(signal.SIGUSR2)
+        while wait and not self.done:
+            self._order(signal.SIGUSR2)
             time.sleep(_POLL_SECONDS)
         return self.state
 
@@ -174,11 +181,14 @@ class Job:
         )
 
     def __repr__(self) -> str:
-        state, reason = self.run.state()
+        try:
+            state, reason = self.run.state()
+        except RunDirError as error:  # removed, or spoilt
+            return f"<Job {plain_text(self.run_id)}: {plain_text(str(error))}>"
         why = f" ({reason})" if reason and reason != state.value else ""
         width = self.spec.world_size
         what = f"{width} {'rank' if width == 1 else 'ranks'} of {self.spec.target}"
-        return f"<Job {self.run_id}: {state.value}{why}, {what}>"
+        return plain_text(f"<Job {self.run_id}: {state.value}{why}, {what}>")
 
     def _outcome(self) -> RunResult:
         result = self.peek()
@@ -191,6 +201,9 @@ class Job:
         if processes is None or self.done:
             return
         keeper = ProcessId.from_json(processes["keeper"])
+        words = command_line(keeper.pid) if keeper.is_alive() else None
+        if words and _KEEPER not in words:
+            raise RunDirError(f"{self.run.processes} names a process that is no supervisor")
         if not keeper.send(signum) and keeper.is_elsewhere():
             raise RunDirError(
                 f"{self.run_id} runs on {keeper.host}, and can only be stopped there:"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpnb.errors import RunDirError
+from ddpnb.records import parse_json
 
 __all__ = [
     "append_json_lines",
@@ -30,9 +31,13 @@ _RESERVED_BYTES = 32 << 10
 def read_json(path: Path) -> dict[str, Any] | None:
     """Return the object in a json file, or None when the file is not there (yet)."""
     try:
-        data = json.loads(path.read_bytes())
+        # Without waiting for a writer, where somebody has put a pipe in its place.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            data = parse_json(file.read() or b"")
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise RunDirError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise RunDirError(f"{path} is no json: {error}") from error
     if not isinstance(data, dict):

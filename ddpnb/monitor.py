@@ -91,6 +91,13 @@ class RunView:
         return min(steps) if steps else None
 
     @property
+    def seconds_left(self) -> float | None:
+        """How long the slowest rank's progress will take; None: nobody can tell, or it is over."""
+        left = [rank.seconds_left for rank in self.ranks.values()]
+        known = [seconds for seconds in left if seconds is not None]
+        return None if self.state.done else max(known, default=None)
+
+    @property
     def metrics(self) -> dict[str, float]:
         """The newest value of each metric, averaged over the ranks that log it."""
         values: dict[str, list[float]] = {}

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ProcessId", "boot_id", "children_table", "descendants"]
+__all__ = ["ProcessId", "boot_id", "children_table", "command_line", "descendants"]
 
 _STATE, _PPID, _START_TIME = 0, 1, 19  # fields of /proc/PID/stat, counted behind the command name
 
@@ -31,6 +31,8 @@ class ProcessId:
     """Clock ticks since boot (field 22 of /proc/PID/stat)."""
     boot_id: str = ""
     host: str = ""
+    pid_namespace: int = 0
+    """Pids of two containers on one machine are not the same processes; 0: nobody says."""
 
     @classmethod
     def of(cls, pid: int) -> ProcessId | None:
@@ -43,6 +45,7 @@ class ProcessId:
             start_time=int(fields[_START_TIME]),
             boot_id=boot_id(),
             host=socket.gethostname(),
+            pid_namespace=_pid_namespace(),
         )
 
     @classmethod
@@ -53,6 +56,7 @@ class ProcessId:
             start_time=int(data["start_time"]),
             boot_id=str(data.get("boot_id", "")),
             host=str(data.get("host", "")),
+            pid_namespace=int(data.get("pid_namespace", 0)),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -62,11 +66,12 @@ class ProcessId:
             "start_time": self.start_time,
             "boot_id": self.boot_id,
             "host": self.host,
+            "pid_namespace": self.pid_namespace,
         }
 
     def is_alive(self) -> bool:
         """Return whether this very process still runs; a zombie does not."""
-        if self.boot_id and self.boot_id != boot_id():
+        if (self.boot_id and self.boot_id != boot_id()) or self._is_in_another_namespace():
             return False
         fields = _stat(self.pid)
         return (
@@ -77,7 +82,11 @@ class ProcessId:
 
     def is_elsewhere(self) -> bool:
         """Return whether only another machine, or another container, can tell if it lives."""
-        return bool(self.host) and self.host != socket.gethostname() and not self.is_alive()
+        apart = bool(self.host) and self.host != socket.gethostname()
+        return (apart or self._is_in_another_namespace()) and not self.is_alive()
+
+    def _is_in_another_namespace(self) -> bool:
+        return bool(self.pid_namespace) and self.pid_namespace != _pid_namespace()
 
     def open(self) -> int | None:
         """Return a pidfd of this process, or None when it is gone or the kernel has no pidfds.
@@ -123,6 +132,23 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
+
+
+@functools.cache
+def _pid_namespace() -> int:
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return 0
+
+
+def command_line(pid: int) -> list[str] | None:
+    """Return the words of a process's command; None where nobody says."""
+    try:
+        data = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return None
+    return os.fsdecode(data).split("\0")[:-1]
 
 
 def children_table() -> dict[int, list[int]]:

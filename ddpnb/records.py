@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -23,6 +24,7 @@ __all__ = [
     "Stream",
     "Worker",
     "parse_events",
+    "parse_json",
     "parse_json_lines",
 ]
 
@@ -124,14 +126,63 @@ class Event:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Event:
-        """Build an event from a line of events.jsonl."""
+        """Build an event from a line of events.jsonl; ValueError or TypeError if it is none."""
+        step = data.get("step")
         return cls(
             rank=int(data["rank"]),
             time=float(data["time"]),
             kind=data["kind"],
-            step=data.get("step"),
-            data=data.get("data") or {},
+            step=None if step is None else _whole(step),
+            data=_checked(data["kind"], dict(data.get("data") or {})),
         )
+
+
+def _checked(kind: str, data: dict[str, Any]) -> dict[str, Any]:
+    """Return an event's data, or raise where it is not what readers rely on."""
+    if kind == "metric":
+        return {str(name): _number(value) for name, value in data.items()}
+    whole = {"progress": ("n", "total"), "start": ("pid", "attempt", "local_rank")}.get(kind, ())
+    for name in whole:
+        if data.get(name) is not None:
+            data[name] = _whole(data[name])
+    return data
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{value!r} is no number")
+    try:
+        float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+    return value
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int) or abs(value) >= 1 << 63:
+        raise ValueError(f"{value!r} is no whole number of 64 bits")
+    return value
+
+
+def parse_json(data: bytes) -> Any:
+    """Return the value of a JSON text; ValueError also where it is nested too deeply.
+
+    Halves of surrogate pairs, which Python reads and nobody can write or send, are replaced.
+    """
+    try:
+        if b"\\ud" in data or b"\\uD" in data:
+            return _sendable(json.loads(data))
+        return json.loads(data)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def _sendable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {_sendable(key): _sendable(one) for key, one in value.items()}
+    return [_sendable(one) for one in value] if isinstance(value, list) else value
 
 
 def parse_json_lines(data: bytes) -> list[Any]:
@@ -142,7 +193,7 @@ def parse_json_lines(data: bytes) -> list[Any]:
     """
     lines = data[: data.rfind(b"\n") + 1].splitlines()
     try:  # all at once: five times faster than line by line
-        return list(json.loads(b"[%s]" % b",".join(lines)))
+        return list(parse_json(b"[%s]" % b",".join(lines)))
     except ValueError:
         return [value for line in lines for value in _last_object(line)]
 
@@ -151,7 +202,7 @@ def _last_object(line: bytes) -> list[Any]:
     begin = -1
     while True:
         try:
-            return [json.loads(line[max(0, begin) :])]
+            return [parse_json(line[max(0, begin) :])]
         except ValueError:
             begin = line.find(b'{"', begin + 1 if begin >= 0 else 1)
             if begin < 0:

@@ -32,14 +32,19 @@ class RunList(list[Job]):
         """Yield a row of texts for each job, by `COLUMNS`."""
         now = time.time()
         for job in self:
-            state, reason = job.run.state()
+            try:
+                state, reason = job.run.state()
+                created = float(job.run.read_run()["created"])
+            except RunDirError as error:  # removed, or spoilt, since it was found
+                yield (plain_text(job.run_id), plain_text(f"? ({error})"), "", "", "", "")
+                continue
             why = f" ({reason})" if reason and reason != state.value else ""
             yield (
-                job.run_id,
+                plain_text(job.run_id),
                 plain_text(f"{state.value}{why}"),
                 plain_text(job.spec.target),
                 str(job.spec.world_size),
-                duration(now - float(job.run.read_run()["created"])),
+                duration(now - created),
                 size(size_on_disk(job.folder)),
             )
 
@@ -82,8 +87,8 @@ def readable_runs(folder: Path) -> list[RunDir]:
             run.read_spec()
             found.append((float(run.read_run()["created"]), run))
         except RunDirError as error:
-            if RunDir(path).run.exists():
-                logger.warning("passing over %s: %s", path.name, error)
+            if os.path.lexists(RunDir(path).run) or not os.access(path, os.R_OK | os.X_OK):
+                logger.warning("passing over %s: %s", plain_text(path.name), error)
     return [run for _, run in sorted(found, key=lambda item: (item[0], item[1].run_id))]
 
 
@@ -91,7 +96,8 @@ def find(name: str | Path | None, folder: Path) -> RunDir:
     """Return one run.
 
     Args:
-        name: its id, a part of an id that only one run has, or its folder; None: the newest run.
+        name: its id, a part of an id that only one run has, or only one that is not over, or its
+            folder; None: the newest run.
         folder: the runs folder.
     """
     if name is None:
@@ -100,11 +106,12 @@ def find(name: str | Path | None, folder: Path) -> RunDir:
             raise RunDirError(f"there are no runs in {folder}")
         return newest[0]
     for path in (folder / name, Path(name)):  # a folder of the same name may be no run
-        if RunDir(path).run.exists():
+        if os.path.lexists(RunDir(path).run):
             return RunDir.open(path)
     alike = [run for run in readable_runs(folder) if str(name) in run.run_id]
-    if len(alike) == 1:
-        return alike[0]
+    live = [run for run in alike if not run.is_over()]
+    if len(alike) == 1 or len(live) == 1:
+        return (live or alike)[0]
     if not alike:
         raise RunDirError(f"there is no run {str(name)!r} in {folder}; `ddpnb ps` lists them")
     names = ", ".join(run.run_id for run in alike[-5:])
@@ -130,16 +137,21 @@ def old_runs(
     return ended
 
 
-def remove(runs: Iterable[RunDir]) -> int:
-    """Remove the folders of runs; return the bytes that they took on the disk."""
-    freed = 0
+def remove(runs: Iterable[RunDir]) -> tuple[int, int]:
+    """Remove the folders of runs; return how many went, and the bytes that they took on the disk.
+
+    One that cannot be removed is told by a warning, and the others go.
+    """
+    count = freed = 0
     for run in runs:
-        freed += size_on_disk(run.path)
+        taken = size_on_disk(run.path)
         try:
             shutil.rmtree(run.path)
         except OSError as error:
-            raise RunDirError(f"cannot remove {error.filename}: {error.strerror}") from error
-    return freed
+            logger.warning("cannot remove %s: %s", plain_text(run.run_id), error)
+            continue
+        count, freed = count + 1, freed + taken
+    return count, freed
 
 
 def size_on_disk(folder: Path) -> int:

@@ -1,4 +1,4 @@
-"""RunDir: the folder that is a run. The only module that spells its file names.
+"""RunDir: the folder that is a run. Only this module and rank_dir spell its file names.
 
 Every file has one writer; json files appear whole, by rename. The folder outlives the browser, the
 kernel and the launcher; a `Job` is only a view of it. Host side and ranks both use this module, so
@@ -15,19 +15,18 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ddpnb.errors import RunDirError, SpecError
 from ddpnb.json_files import read_json, write_json, write_private
 from ddpnb.process import ProcessId
-from ddpnb.records import Event, JobState, Stream, parse_events
+from ddpnb.rank_dir import RankDir, StreamFile
+from ddpnb.records import JobState
 from ddpnb.spec import LaunchSpec
 
 __all__ = [
     "REASONS_OF_FAILURE",
-    "RankDir",
     "RunDir",
-    "StreamFile",
     "runs_folder",
 ]
 
@@ -46,53 +45,6 @@ def runs_folder(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(chosen).expanduser().absolute() if chosen else Path.cwd() / ".ddpnb" / "runs"
 
 
-class StreamFile(NamedTuple):
-    """One log file of a run."""
-
-    name: str
-    """As timeline.jsonl and holes.json call it: launcher, 0/stdout, 0/stderr, ..."""
-    rank: int | None
-    """None: the launcher's own output."""
-    stream: Stream
-    path: Path
-
-
-class RankDir:
-    """The files of one rank."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.stdout = path / "stdout.log"
-        self.stderr = path / "stderr.log"
-        self.events = path / "events.jsonl"
-        self.stacks = path / "stacks.log"
-
-    def error(self, attempt: int) -> Path:
-        """Return the file that the bootstrap writes when the script of this attempt raises."""
-        return self.path / f"error-{attempt}.json"
-
-    def result(self, attempt: int) -> Path:
-        """Return the file that holds what this attempt gave to `report`."""
-        return self.path / f"result-{attempt}.json"
-
-    def last(self, stem: str) -> dict[str, Any] | None:
-        """Return the json of the newest attempt that left an "error" or "result" file."""
-        attempts = [int(p.stem.rpartition("-")[2]) for p in self.path.glob(f"{stem}-*.json")]
-        return read_json(self.path / f"{stem}-{max(attempts)}.json") if attempts else None
-
-    def starts(self) -> list[Event]:
-        """Return the `start` events, one for each attempt."""
-        return [event for event in self.read_events() if event.kind == "start"]
-
-    def read_events(self) -> Iterator[Event]:
-        """Yield the complete events written so far."""
-        try:
-            data = self.events.read_bytes()
-        except FileNotFoundError:
-            return
-        yield from parse_events(data)
-
-
 class RunDir:
     """One run on disk."""
 
@@ -109,6 +61,7 @@ class RunDir:
         self.hole_file = path / "holes.json"
         self.elastic = path / "elastic"
         self.artifacts = path / "artifacts"
+        self._ranks: dict[int, RankDir] = {}
 
     @property
     def run_id(self) -> str:
@@ -125,6 +78,9 @@ class RunDir:
         missing = [key for key in ("schema", "spec", "created") if key not in data]
         if missing:
             raise RunDirError(f"{run.run} has no {' and no '.join(missing)}; it is no run of ddpnb")
+        for key, kinds in (("schema", int), ("created", (int, float))):
+            if not isinstance(data[key], kinds):
+                raise RunDirError(f"{run.run} is no run of ddpnb: {key} is {data[key]!r}")
         if data["schema"] > SCHEMA:
             raise RunDirError(
                 f"{path} was written by a newer ddpnb (schema {data['schema']}, known: {SCHEMA});"
@@ -137,7 +93,10 @@ class RunDir:
         """Return a run folder that does not exist yet; nothing is written."""
         stamp = time.strftime("%Y%m%d-%H%M%S")
         short = re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-")[:32] or "run"
-        return cls(folder / f"{stamp}-{short}-{secrets.token_hex(2)}")
+        while True:
+            path = folder / f"{stamp}-{short}-{secrets.token_hex(2)}"
+            if not os.path.lexists(path):
+                return cls(path)
 
     def calls(self, pid: int) -> Path:
         """Return the file in which `worker.observer` notes what a process of the script calls."""
@@ -172,6 +131,9 @@ class RunDir:
             if folder.parent.name == ".ddpnb":
                 _ignore_in_git(folder.parent)
             self.path.mkdir(mode=0o700)
+        except OSError as error:
+            raise self._cannot_be_written(error) from error
+        try:
             write_private(self.path / ".gitignore", b"*\n")
             (self.path / "ranks").mkdir(mode=0o700)
             self.artifacts.mkdir(mode=0o700)
@@ -194,14 +156,20 @@ class RunDir:
             )
         except OSError as error:
             shutil.rmtree(self.path, ignore_errors=True)
-            raise RunDirError(
-                f"cannot write the run folder {self.path}: {error.strerror};"
-                " set DDPNB_RUNS to a folder that you can write"
-            ) from error
+            raise self._cannot_be_written(error) from error
+
+    def _cannot_be_written(self, error: OSError) -> RunDirError:
+        return RunDirError(
+            f"cannot write the run folder {self.path}: {error.strerror};"
+            " set DDPNB_RUNS to a folder that you can write"
+        )
 
     def rank(self, rank: int) -> RankDir:
         """Return the files of one rank."""
-        return RankDir(self.path / "ranks" / str(rank))
+        found = self._ranks.get(rank)  # with hundreds of ranks, putting paths together costs a core
+        if found is None:
+            found = self._ranks[rank] = RankDir(self.path / "ranks" / str(rank), rank)
+        return found
 
     def ranks(self) -> list[int]:
         """Return the ranks that have begun to write."""
@@ -215,9 +183,7 @@ class RunDir:
         """Yield the streams that may exist now."""
         yield StreamFile("launcher", None, "launcher", self.launcher_log)
         for rank in self.ranks():
-            files = self.rank(rank)
-            yield StreamFile(f"{rank}/stdout", rank, "stdout", files.stdout)
-            yield StreamFile(f"{rank}/stderr", rank, "stderr", files.stderr)
+            yield from self.rank(rank).streams
 
     def holes(self) -> dict[str, tuple[int, int]]:
         """Return what was given back to the disk of each stream: where it begins and ends."""
@@ -245,7 +211,10 @@ class RunDir:
             processes = read_json(self.processes)
             if processes is None:
                 return self._state_before_the_supervisor()
-            ours = [ProcessId.from_json(processes[name]) for name in ("keeper", "supervisor")]
+            try:
+                ours = [ProcessId.from_json(processes[name]) for name in ("keeper", "supervisor")]
+            except (KeyError, TypeError, ValueError) as error:
+                raise RunDirError(f"{self.processes} does not say whose it is") from error
             if any(self._is_alive(process, self.processes) for process in ours):
                 return (JobState.RUNNING if processes.get("started") else JobState.PENDING), None
             ended = read_json(

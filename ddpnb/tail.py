@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Literal
 
 from ddpnb.lines import LineReader
+from ddpnb.rank_dir import StreamFile
 from ddpnb.records import Event, LogLine, parse_events
-from ddpnb.rundir import RunDir, StreamFile
+from ddpnb.rundir import RunDir
 from ddpnb.timeline import Timeline
 
 __all__ = ["Tail", "read_lines"]

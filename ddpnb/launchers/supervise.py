@@ -8,8 +8,8 @@
 
 Keeper and supervisor are both single-threaded, in a session of their own, and subreapers: whatever
 a rank leaves behind becomes their child, in whatever session it hides. Each notices the other's
-death and sweeps. Orders go to the keeper: SIGTERM stop, a second one kill now, SIGUSR1 detach from
-the owner. Imports only the standard library and what is as light as that.
+death and sweeps. Orders go to the keeper: SIGTERM stop, SIGUSR2 kill now, SIGUSR1 detach from the
+owner. Imports only the standard library and what is as light as that.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ from ddpnb.rundir import RunDir
 
 __all__ = ["ORDERS", "Supervisor"]
 
-ORDERS = (signal.SIGTERM, signal.SIGUSR1)
-"""SIGTERM: stop, a second one: kill now. SIGUSR1: detach from the owner."""
+ORDERS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+"""Stop (twice: the same, for two may ask while the ranks save), detach, kill now."""
 
 TICK = 0.1
 LIFE_SECONDS = 10.0
@@ -148,9 +148,10 @@ class Supervisor:
             if order == signal.SIGUSR1:
                 self.owner = None
                 self._write_processes()
-            elif self.reason is None and not self._has_ended():
+                continue
+            if self.reason is None and not self._has_ended():
                 self._stop("stopped")
-            else:
+            if order == signal.SIGUSR2 or self._has_ended():
                 self._kill()  # also what lingers after the end, which keeps its own outcome
 
     def _check_keeper(self) -> None:

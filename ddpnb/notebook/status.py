@@ -26,8 +26,7 @@ def run(snapshot: Snapshot, run_id: str, *, detached: bool) -> dict[str, Any]:
     """Return how the run stands as a whole."""
     view, spec = snapshot.view, snapshot.spec
     state, reason = view.state, view.reason
-    left = [rank.seconds_left for rank in view.ranks.values()]
-    eta = max((seconds for seconds in left if seconds is not None), default=None)
+    eta = view.seconds_left
     return {
         "run_id": run_id,
         "target": plain_text(spec.target),
@@ -39,7 +38,7 @@ def run(snapshot: Snapshot, run_id: str, *, detached: bool) -> dict[str, Any]:
         "state": state.value,
         "reason": plain_text(reason) if reason and reason != state.value else "",
         "elapsed": "" if snapshot.seconds is None else duration(snapshot.seconds),
-        "eta": "" if eta is None or snapshot.done else duration(eta),
+        "eta": "" if eta is None else duration(eta),
         "done": snapshot.done,
         "detached": detached,
         "notes": [plain_text(note) for note in notes(snapshot)],

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+import time
 from dataclasses import dataclass, field
 
 from ddpnb.failures import read_exits
+from ddpnb.json_files import read_json
 from ddpnb.monitor import RunView, fold, fold_end
 from ddpnb.records import Event, JobState, LogLine, RunResult
 from ddpnb.rundir import RunDir
@@ -30,6 +32,14 @@ class Follower:
         self._tail = Tail(self.run, max_bytes=self.max_bytes)
         world_size = self.run.read_spec().world_size
         self.view = RunView(run_id=self.run.run_id, world_size=world_size)
+        self._began: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long the run has been on its way, by the clock of its supervisor."""
+        if self._began is None:
+            self._began = (read_json(self.run.processes) or {}).get("started")
+        return 0.0 if self._began is None else max(0.0, time.time() - self._began)
 
     def poll(self) -> list[LogLine | Event]:
         """Take in what is new, and return it."""

@@ -152,6 +152,7 @@ def _table(
         "state": [_state_text(rank, view.state) for rank in ranks],
         "pid": [Text(str(rank.pid or "")) for rank in ranks] if screen.width >= _WIDE else [],
         "step": [Text("" if rank.step is None else str(rank.step)) for rank in ranks],
+        "rate": [_rate(rank) for rank in ranks] if screen.width >= _WIDE else [],
         "metrics": [_metrics(rank, screen.width) for rank in ranks],
         "progress": [_progress(rank, screen.width) for rank in ranks],
         "last line": [_last_line(rank, unfinished.get(rank.rank)) for rank in ranks],
@@ -159,7 +160,7 @@ def _table(
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=True, header_style="dim")
     shown = {name: texts for name, texts in columns.items() if any(texts) or name == "last line"}
     for name in shown:
-        right = "right" if name in ("rank", "pid", "step") else "left"
+        right = "right" if name in ("rank", "pid", "step", "rate") else "left"
         last = name == "last line"
         table.add_column(
             name,
@@ -177,6 +178,10 @@ def _table(
 def _state_text(rank: RankView, run: JobState) -> Text:
     label = state_label(rank, run)
     return Text(label, style=state_style(label))
+
+
+def _rate(rank: RankView) -> Text:
+    return Text("" if rank.rate is None else f"{rank.rate:.3g}/s")
 
 
 def _metrics(rank: RankView, width: int) -> Text:

@@ -9,6 +9,7 @@ Called by `ddpnb run`. Reads the run folder, and orders a stop when it is interr
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Sequence
@@ -25,12 +26,16 @@ from ddpnb.terminal.follower import Follower, outcome
 from ddpnb.terminal.pane import Pane, console
 from ddpnb.terminal.panel import Screen, clock, draw_run, numbers, safe_text, state_style
 from ddpnb.terminal.streams import Interrupts, Output, is_interactive
+from ddpnb.words import duration
 
 __all__ = ["LiveView", "PlainView", "View", "result_of", "view_of", "watch"]
 
 _PREFIX_STYLES = ("cyan", "magenta", "blue", "green", "yellow")
 _LIVE_BYTES = 64 << 10
 """Of all ranks' output together, what a terminal is given in one tick; the files have the rest."""
+
+
+logger = logging.getLogger(__name__)
 
 
 class View(Protocol):
@@ -68,23 +73,37 @@ def watch(job: Job, view: View, interrupts: Interrupts, *, stops: bool = True) -
         stops: Ctrl-C or SIGTERM stops the run, a second one kills it. False: it ends the watching.
     """
     follower = Follower(job.run, max_bytes=view.max_bytes)
+
+    def obey() -> None:
+        if interrupts.count > 1:
+            job.kill(wait=False)
+        else:
+            job.stop(wait=False)
+
     if stops:
-        interrupts.act = lambda: job.stop(wait=False)
-    told = 0
+        interrupts.act = obey
+    told, shown = 0, True
     if interrupts.count:  # it came while the run was being started
         interrupts.act()
     while True:
-        records = follower.poll()
-        view.show(follower, records)
-        if follower.view.state.done:
+        done = job.done  # before the look: when it is done, the files are whole
+        if shown:
+            try:
+                view.show(follower, follower.poll())
+            except Exception as error:  # a fault of the display must not cost the training
+                logger.debug("the display of %s has failed", job.run_id, exc_info=True)
+                shown = False
+                problem = f"the display has failed ({type(error).__name__}: {error})"
+                folder = job.folder
+                say = f"[ddpnb] {problem}; the run goes on, and its files are in {folder}"
+                Output(sys.stderr).write([safe_text(say)])
+        if done:
             break
         if interrupts.count and not stops:
             return False
         if interrupts.count > told:
             told = interrupts.count
             view.say(_what_happens_now(told, job.spec.grace))
-        if interrupts.count > 1:
-            interrupts.act()  # the supervisor counts orders, and two at once may reach it as one
         time.sleep(view.interval)
     view.end(job.peek())
     return True
@@ -158,7 +177,6 @@ class LiveView:
         self._job = job
         self._screen = screen
         self._pane = Pane(screen)
-        self._begun = time.monotonic()
         self._said = ""
 
     def __enter__(self) -> Self:
@@ -177,7 +195,9 @@ class LiveView:
         if lines:
             self._pane.print(Text("\n").join(lines))
         spec = self._job.spec
-        title = f"{safe_text(spec.target)}  {clock(time.monotonic() - self._begun)}"
+        title = f"{safe_text(spec.target)}  {clock(follower.seconds)}"
+        if left := follower.view.seconds_left:
+            title += f"  about {duration(left)} to go"
         done = follower.view.state.done
         note = self._said or self._note
         notes = [] if done else [Text(note, style="yellow" if self._said else "dim")]

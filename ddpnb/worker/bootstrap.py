@@ -28,8 +28,9 @@ from typing import Any
 
 from ddpnb.json_files import append_json_lines, reserve, write_json
 from ddpnb.process import ProcessId
+from ddpnb.rank_dir import RankDir
 from ddpnb.records import Event, Worker
-from ddpnb.rundir import RankDir, RunDir
+from ddpnb.rundir import RunDir
 from ddpnb.spec import LaunchSpec
 
 __all__ = ["Rank", "enter", "load_script", "main", "report_failures"]

@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ddpnb.json_files import append_json_lines, read_json, write_json
+from ddpnb.rank_dir import RankDir
 from ddpnb.records import Event, EventKind, Worker
-from ddpnb.rundir import RankDir, RunDir
+from ddpnb.rundir import RunDir
 
 __all__ = ["log", "progress", "report"]
 
@@ -154,10 +155,14 @@ def _as_float(name: str, value: Any) -> float:
         raise TypeError(
             f"log() got a metric named {name!r}, a column that every row has; rename it"
         )
+    if set(getattr(value, "shape", ())) == {1}:
+        value = value.reshape(())  # a tensor of one element, whatever its dimensions
     value = _scalar(value)
     if isinstance(value, (int, float)):
         return float(value)
-    raise TypeError(f"log() got {name}={_describe(value)}; a metric is a number or a 0-d tensor")
+    raise TypeError(
+        f"log() got {name}={_describe(value)}; a metric is a number or a tensor of one element"
+    )
 
 
 def _as_json(key: str, value: Any) -> Any:

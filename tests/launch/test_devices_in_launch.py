@@ -1,6 +1,7 @@
 """GPUs in a launch, on a machine that pretends to have four of them."""
 
 import os
+import threading
 
 import pytest
 
@@ -82,3 +83,26 @@ def test_a_job_that_waits_for_gpus_can_be_stopped(four_gpus):
 
     assert second.logs() == []
     first.kill()
+
+
+def test_of_two_launches_at_one_moment_only_one_gets_the_gpu(four_gpus, tmp_path):
+    script(WAIT_FOR_A_FILE)
+    jobs = []
+    threads = [
+        threading.Thread(
+            target=lambda: jobs.append(
+                ddpnb.launch("train.py", gpus=[0], launcher=ddpnb.Python(), cwd=tmp_path)
+            )
+        )
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE)
+
+    assert sorted(len(job.run.read_run()["after"]) for job in jobs) == [0, 1, 2, 3]
+
+    (tmp_path / "go").touch()
+    for job in jobs:
+        assert job.wait(DEADLINE).state is ddpnb.JobState.SUCCEEDED

@@ -323,6 +323,28 @@ def test_run_files_are_private():
     assert modes == {"0o0"}
 
 
+SAVES = """
+import pathlib, signal, time
+try:
+    print("up")
+    signal.pause()
+except KeyboardInterrupt:
+    time.sleep(1.5)  # what a save takes
+    pathlib.Path("saved").touch()
+"""
+
+
+def test_a_stop_that_is_asked_for_twice_still_lets_the_ranks_save(tmp_path):
+    job = launched(SAVES, nproc_per_node=1, launcher=ddpnb.Python())
+    wait_until(lambda: job.logs(0), DEADLINE, "the rank is up")
+
+    for _ in range(3):
+        job.stop(wait=False)
+
+    assert job.stop() is JobState.STOPPED
+    assert (tmp_path / "saved").exists()
+
+
 def test_a_stop_right_after_the_launch_is_a_stop():
     script(SLEEP)
 

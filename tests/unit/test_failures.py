@@ -56,6 +56,18 @@ def test_the_first_to_fail_is_the_one_that_no_other_explains(run, ranks, first):
     assert f"First to fail: rank {first}" in describe(run, failures)
 
 
+def test_a_rank_that_had_raised_keeps_its_exit_code_when_sigterm_met_it_on_its_way_out(run):
+    run.rank(1).path.mkdir(parents=True)
+    error = {"time": 10.0, "type": "ValueError", "message": "no", "traceback": "", "exitcode": 1}
+    write_json(run.rank(1).error(0), error)
+    exits = [{"rank": 1, "attempt": 0, "exitcode": -15, "time": 10.1}]
+    write_json(run.exit, {"returncode": 1, "reason": None, "exits": exits})
+
+    (failure,) = read_failures(run)
+
+    assert (failure.type, failure.exitcode, failure.signal) == ("ValueError", 1, None)
+
+
 def test_the_error_of_a_spawned_child_is_the_cause(run):
     # what mp.spawn raises in the parent: the child's traceback is in the message, not on its stderr
     child = (

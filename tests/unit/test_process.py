@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 from ddpnb.process import ProcessId, descendants
 from tests.conftest import wait_until
@@ -21,6 +22,15 @@ def test_process_id_is_not_the_pid_alone():
     assert not stranger.is_alive()
     assert not stranger.send(signal.SIGKILL)
     assert not other_boot.is_alive()
+
+
+def test_a_pid_of_another_container_is_nobody_here():
+    me = ProcessId.of(os.getpid())
+    apart = replace(me, pid_namespace=me.pid_namespace + 1)
+
+    assert not apart.is_alive() and apart.is_elsewhere()
+    assert not apart.send(signal.SIGKILL)
+    assert not replace(me, pid_namespace=0).is_elsewhere()  # written by an older version
 
 
 def test_a_zombie_is_not_alive():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import pytest
 
@@ -99,8 +100,9 @@ def test_remove_follows_no_link(folder, tmp_path):
     run = made(folder, "one")
     (run.artifacts / "link").symlink_to(tmp_path / "mine")
 
-    assert remove([run]) > 0
+    count, freed = remove([run])
 
+    assert count == 1 and freed > 0
     assert not run.path.exists()
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "years"
 
@@ -113,3 +115,59 @@ def test_a_run_json_that_is_no_run_is_passed_over(folder, caplog):
 
     assert names(readable_runs(folder)) == ["good"]
     assert "passing over odd" in caplog.text
+
+
+def test_what_cannot_be_removed_is_told_and_the_rest_goes(folder, tmp_path, caplog):
+    made(tmp_path / "elsewhere", "real")
+    link = folder / "link"
+    folder.mkdir(exist_ok=True)
+    link.symlink_to(tmp_path / "elsewhere" / "real")
+    run = made(folder, "one")
+
+    count, _ = remove([RunDir(link), run])
+
+    assert count == 1 and not run.path.exists()
+    assert "cannot remove link" in caplog.text
+    assert (tmp_path / "elsewhere" / "real").is_dir()
+
+
+@pytest.mark.parametrize("spoil", [
+    lambda run: run.exit.write_text(""),
+    lambda run: (run.exit.unlink(), run.exit.mkdir()),
+    lambda run: (run.exit.unlink(), os.mkfifo(run.exit)),
+    lambda run: (run.exit.unlink(), run.exit.symlink_to(run.exit)),
+    lambda run: run.exit.write_text("[" * 100_000),
+    lambda run: (run.exit.unlink(), run.processes.write_text("{}")),
+    lambda run: shutil.rmtree(run.path),
+])  # fmt: skip
+def test_one_spoilt_run_does_not_hide_the_others(folder, spoil):
+    jobs = RunList(Job(made(folder, name)) for name in ("bad", "good"))
+
+    spoil(jobs[0].run)
+
+    told = repr(jobs)
+    assert "good" in told and "bad" in told and "? (" in told
+    assert "bad" in repr(jobs[0])
+
+
+@pytest.mark.parametrize("text", [
+    '{"schema": "1", "created": 0, "spec": {}}',
+    '{"schema": 1, "created": "now", "spec": {}}',
+    "[" * 100_000,
+])  # fmt: skip
+def test_a_spoilt_run_json_is_passed_over(folder, text, caplog):
+    made(folder, "good")
+    made(folder, "bad").run.write_text(text)
+
+    assert names(readable_runs(folder)) == ["good"]
+    assert "passing over bad" in caplog.text
+
+
+def test_a_part_of_an_id_means_the_one_run_that_is_not_over(folder):
+    made(folder, "slow-1")
+    made(folder, "slow-2", ended=False)
+
+    assert find("slow", folder).run_id == "slow-2"
+    made(folder, "slow-3", ended=False)
+    with pytest.raises(RunDirError, match="3 runs have 'slow' in their id"):
+        find("slow", folder)

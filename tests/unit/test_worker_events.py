@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from ddpnb.json_files import read_json
+from ddpnb.rank_dir import RankDir
 from ddpnb.records import Event
-from ddpnb.rundir import RankDir, RunDir
+from ddpnb.rundir import RunDir
 from ddpnb.worker.events import log, progress, report
 
 
@@ -51,6 +52,8 @@ def test_log_writes_one_event_a_call(rank1: RankDir):
         np.array(2.0),
         torch.tensor(2),
         torch.tensor(2.0, requires_grad=True),
+        torch.full((1, 1), 2.0),
+        np.array([2.0]),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -69,7 +72,7 @@ def test_log_keeps_nan_and_infinity(rank1: RankDir):
     assert event.data["b"] == -math.inf
 
 
-@pytest.mark.parametrize("value", ["0.5", None, [1.0], torch.zeros(1), 1j], ids=repr)
+@pytest.mark.parametrize("value", ["0.5", None, [1.0], torch.zeros(2), 1j], ids=repr)
 def test_log_names_the_metric_that_is_no_number(rank1: RankDir, value: object):
     with pytest.raises(TypeError, match="loss"):
         log(0, accuracy=1.0, loss=value)

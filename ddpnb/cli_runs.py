@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 
 from ddpnb.job import Job
+from ddpnb.records import LogLine
 from ddpnb.rundir import RunDir, runs_folder
 
 __all__ = ["COMMANDS"]
 
 _SHOWN = 20
 _FOLLOW_SECONDS = 0.1
+_STEP_BYTES = 1 << 20
+"""Of one stream, what is held at a time."""
+_AT_ONCE = 1_000
+"""Lines in one write."""
 _AGE = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
@@ -82,8 +88,7 @@ def _newest(runs: Sequence[RunDir]) -> list[RunDir]:
 def logs(run: str | None, rank: str | None, lines: int | None, follow: bool) -> None:
     """Print what the ranks of a run have written."""
     from ddpnb.lines import plain_text
-    from ddpnb.records import LogLine
-    from ddpnb.tail import Tail
+    from ddpnb.tail import iter_lines
     from ddpnb.terminal.streams import Output
 
     job = _open(run)
@@ -93,18 +98,34 @@ def logs(run: str | None, rank: str | None, lines: int | None, follow: bool) -> 
     def text(line: LogLine) -> str:
         return plain_text(line.text) if rank else f"[rank {line.rank}] {plain_text(line.text)}"
 
-    if not follow:
-        out.write([text(line) for line in job.logs(wanted, last=lines)])
-        return
-    tail, done = Tail(job.run, last=lines), False
     try:
-        while not done:
-            done = job.done
-            new = [record for record in tail.poll(final=done) if isinstance(record, LogLine)]
-            out.write([text(line) for line in new if _is_wanted(line, wanted)])
-            time.sleep(0 if done else _FOLLOW_SECONDS)
+        if follow:
+            for new in _followed(job, lines):
+                out.write([text(line) for line in new if _is_wanted(line, wanted)])
+        elif lines is not None:
+            out.write([text(line) for line in job.logs(wanted, last=lines)])
+        else:
+            found = iter_lines(job.run, [wanted] if isinstance(wanted, int) else wanted)
+            while some := list(itertools.islice(found, _AT_ONCE)):
+                out.write([text(line) for line in some])
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
+
+
+def _followed(job: Job, last: int | None) -> Iterator[list[LogLine]]:
+    """Yield what there is and what comes, until the run has ended."""
+    from ddpnb.tail import Tail
+
+    tail = Tail(job.run, last=last, step=_STEP_BYTES)
+    while True:
+        done = job.done
+        yield [record for record in tail.poll() if isinstance(record, LogLine)]
+        if tail.behind:
+            continue
+        if done:
+            yield tail.unfinished()
+            return
+        time.sleep(_FOLLOW_SECONDS)
 
 
 def _rank(text: str | None, job: Job) -> Any:
@@ -117,7 +138,7 @@ def _rank(text: str | None, job: Job) -> Any:
     return int(text)
 
 
-def _is_wanted(line: Any, wanted: Any) -> bool:
+def _is_wanted(line: LogLine, wanted: Any) -> bool:
     if wanted == "launcher":
         return line.rank is None
     return line.rank is not None and wanted in (None, line.rank)

@@ -26,7 +26,8 @@ _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 # A lone ESC goes too, for `ESC c` resets a terminal.
 # Marks of writing direction would make a line read otherwise than it is.
 _CONTROL = re.compile(
-    r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f\x80-\x9f\u202a-\u202e\u2066-\u2069]|\x1b(?!\[[0-9;:]*m)"
+    r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f\x80-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+    r"|\x1b(?!\[[0-9;:]*m)"
 )
 
 
@@ -68,6 +69,8 @@ class LineReader:
         self.stream = stream
         self.position = 0
         """Bytes of the file that have been taken."""
+        self.behind = False
+        """Whether the last read left something that was there, for its `step`."""
         self._hole = hole
         self._shown: LogLine | None = None
         self._begin(0)
@@ -77,12 +80,16 @@ class LineReader:
         """Where the line begins that has no end yet, and so where the last finished one ends."""
         return self._offset
 
-    def read(self, max_bytes: int | None = None) -> list[LogLine]:
+    def read(
+        self, max_bytes: int | None = None, max_lines: int | None = None, *, step: int | None = None
+    ) -> list[LogLine]:
         """Return the lines finished since the last call.
 
         Args:
             max_bytes: when more than that is new, only the last so many bytes become lines; one
                 line in their place says how many were passed over.
+            max_lines: the same in lines, of what `max_bytes` leaves.
+            step: only the next so many bytes are read, and nothing is passed over.
         """
         lines: list[LogLine] = []
         try:
@@ -90,8 +97,15 @@ class LineReader:
                 return []
             with self.path.open("rb") as file:
                 size = file.seek(0, 2)
-                if max_bytes is not None and size - self.position > max_bytes:
-                    lines.append(self._skip_to(file, size - max_bytes))
+                if size < self.position:
+                    lines.append(self._start_over())
+                if max_bytes is not None:
+                    begin = _begin_of_the_last(file, self.position, size, max_bytes, max_lines)
+                    if begin > self.position:
+                        lines.append(self._skip_to(file, begin))
+                self.behind = step is not None and size > self.position + step
+                if step is not None:
+                    size = min(size, self.position + step)
                 file.seek(self.position)
                 # Not to the end: a rank that floods its log may write faster than this reads.
                 while data := file.read(min(_CHUNK_BYTES, max(0, size - self.position))):
@@ -190,6 +204,14 @@ class LineReader:
         self._begin(position, in_a_line=True)
         return lines
 
+    def _start_over(self) -> LogLine:
+        """Begin again at the start of a file that somebody has cut or replaced."""
+        self.position = 0
+        self._begin(0)
+        return self._as_line(
+            f"… {self.path.name} was cut or replaced; it is read from its start", 0
+        )
+
     def _line(self, raw: bytes) -> LogLine:
         text = shown_text(raw)
         if self._headless:
@@ -220,6 +242,24 @@ class LineReader:
             skipped += not in_a_line
         self.position = file.tell()
         self._begin(self.position, in_a_line=in_a_line)
-        return self._as_line(
-            f"… {skipped:,} lines are passed over here; {self.path.name} has them", begin
+        text = f"… {skipped:,} lines are passed over here; {self.path.name} has them"
+        return LogLine(
+            rank=self.rank, stream=self.stream, text=text, offset=begin, stands_for=skipped
         )
+
+
+def _begin_of_the_last(
+    file: BinaryIO, position: int, size: int, max_bytes: int, max_lines: int | None
+) -> int:
+    """Return where the last bytes, and no more than so many lines of them, begin."""
+    begin = max(position, size - max_bytes)
+    if max_lines is None:
+        return begin
+    file.seek(begin)
+    data = file.read(size - begin)
+    if data.count(b"\n") <= max_lines:
+        return begin
+    at = len(data)
+    for _ in range(max_lines + 1):
+        at = data.rfind(b"\n", 0, at)
+    return begin + at + 1

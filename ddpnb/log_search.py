@@ -2,15 +2,20 @@
 
     python -P -m ddpnb.log_search RUN_DIR < question.json > answer.json
 
-A pattern runs in a process of its own: one that never comes to an end would hold the kernel.
+A search runs in a process of its own: in the kernel a long one would slow the cells down, and a
+pattern that never comes to an end would hold it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import mmap
 import re
+import resource
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +25,7 @@ from ddpnb.lines import plain_text, shown_text
 from ddpnb.records import LogLine, Stream
 from ddpnb.rundir import RunDir
 
-__all__ = ["Found", "Hit", "around", "search"]
+__all__ = ["Found", "Hit", "Search", "around"]
 
 MOST_HITS = 500
 SECONDS = 20.0
@@ -51,45 +56,58 @@ class Found:
     """Why nothing was searched, or not everything."""
 
 
-def search(
-    run: RunDir,
-    pattern: str,
-    *,
-    regex: bool = False,
-    case: bool = False,
-    ranks: Sequence[int | None] | None = None,
-) -> Found:
-    """Return the lines that hold a text, or match a regular expression.
+class Search:
+    """One search on its way: for the lines that hold a text, or match a regular expression.
 
     Args:
         case: capitals count.
         ranks: only these; None among them is the launcher. None: all ranks, without the launcher.
     """
-    if not regex:
-        return _search(run, _compiled(re.escape(pattern), case=case), ranks)
-    try:
-        _compiled(pattern, case=case)
-    except (re.error, ValueError) as error:  # the second: flags that are for text only
-        return Found(total=0, hits=(), trouble=f"no regular expression: {error}")
-    question = {"pattern": pattern, "case": case, "ranks": ranks}
-    try:
-        done = subprocess.run(
+
+    def __init__(
+        self,
+        run: RunDir,
+        pattern: str,
+        *,
+        regex: bool = False,
+        case: bool = False,
+        ranks: Sequence[int | None] | None = None,
+    ) -> None:
+        self._question = {"pattern": pattern, "regex": regex, "case": case, "ranks": ranks}
+        self._cancelled = False
+        self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "ddpnb.log_search", str(run.path)],
-            input=json.dumps(question),
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=SECONDS,
-            check=True,
         )
-    except subprocess.TimeoutExpired:
-        trouble = f"given up after {SECONDS:g} s: a simpler expression is faster"
-        return Found(total=0, hits=(), trouble=trouble)
-    told = json.loads(done.stdout)
-    return Found(
-        total=told["total"],
-        hits=tuple(Hit(**hit) for hit in told["hits"]),
-        trouble=told["trouble"],
-    )
+
+    def cancel(self) -> None:
+        """Give it up; `result` returns None then."""
+        self._cancelled = True
+        self._process.kill()
+
+    def result(self) -> Found | None:
+        """Wait for what was found, at most `SECONDS`; None: it was cancelled."""
+        try:
+            told, said = self._process.communicate(json.dumps(self._question), timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+            trouble = f"given up after {SECONDS:g} s: a simpler expression is faster"
+            return Found(total=0, hits=(), trouble=trouble)
+        if self._cancelled:
+            return None
+        if self._process.returncode != 0:
+            why = said.strip().splitlines()[-1:] or [f"exit code {self._process.returncode}"]
+            return Found(total=0, hits=(), trouble=f"the search has failed: {why[0]}")
+        found = json.loads(told)
+        return Found(
+            total=found["total"],
+            hits=tuple(Hit(**hit) for hit in found["hits"]),
+            trouble=found["trouble"],
+        )
 
 
 def around(run: RunDir, rank: int | None, stream: Stream, offset: int) -> list[LogLine]:
@@ -109,45 +127,73 @@ def around(run: RunDir, rank: int | None, stream: Stream, offset: int) -> list[L
     return lines
 
 
-def _compiled(pattern: str, *, case: bool) -> re.Pattern[bytes]:
-    return re.compile(pattern.encode(), 0 if case else re.IGNORECASE)
-
-
-def _search(run: RunDir, pattern: re.Pattern[bytes], ranks: Sequence[int | None] | None) -> Found:
+def _answer(run: RunDir, question: dict[str, Any]) -> Found:
+    text, regex = question["pattern"], question["regex"]
+    flags = 0 if question["case"] else re.IGNORECASE
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of what a later Python may understand
+            pattern = re.compile((text if regex else re.escape(text)).encode(), flags)
+    except (re.error, ValueError, OverflowError) as error:  # the second: flags only text may have
+        return Found(total=0, hits=(), trouble=f"not a regular expression: {error}")
+    ranks = question["ranks"]
     total = 0
     hits: list[Hit] = []
     for file in run.streams():
         if file.rank is None if ranks is None else file.rank not in ranks:
             continue
-        for offset, line in _lines(file.path):
-            if not pattern.search(line):
-                continue
+        for offset, line in _matching(file.path, pattern, by_line=regex):
             total += 1
             if len(hits) < MOST_HITS:
-                text = plain_text(shown_text(line))[:_MOST_CHARACTERS]
-                hits.append(Hit(rank=file.rank, stream=file.stream, offset=offset, text=text))
+                shown = plain_text(shown_text(line))[:_MOST_CHARACTERS]
+                hits.append(Hit(rank=file.rank, stream=file.stream, offset=offset, text=shown))
     return Found(total=total, hits=tuple(hits))
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield offset and bytes of each line; one that does not end comes in pieces of 1 MiB."""
+def _matching(
+    path: Path, pattern: re.Pattern[bytes], *, by_line: bool
+) -> Iterator[tuple[int, bytes]]:
+    """Yield offset and bytes of the lines that match.
+
+    Args:
+        by_line: the pattern may mean a line's begin or end, or match a newline: each line is tried
+            by itself, which takes ten times as long.
+    """
     try:
         file = path.open("rb")
     except FileNotFoundError:
         return
     with file:
-        offset = 0
-        while line := file.readline(_MOST_BYTES):
-            yield offset, line.rstrip(b"\n")
-            offset += len(line)
+        if by_line:
+            yield from ((at, line) for at, line in _lines(file) if pattern.search(line))
+            return
+        try:
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except ValueError:  # an empty file
+            return
+        with data:
+            at = 0
+            while found := pattern.search(data, at):
+                begin = data.rfind(b"\n", 0, found.start()) + 1
+                end = data.find(b"\n", found.start())
+                end = len(data) if end < 0 else end
+                yield begin, data[begin : min(end, begin + _MOST_BYTES)]
+                at = end + 1
+
+
+def _lines(file: Any) -> Iterator[tuple[int, bytes]]:
+    """Yield offset and bytes of each line; one that does not end comes in pieces of 1 MiB."""
+    offset = 0
+    while line := file.readline(_MOST_BYTES):
+        yield offset, line.rstrip(b"\n")
+        offset += len(line)
 
 
 def main() -> None:
-    """Answer one question for a regular expression."""
+    """Answer one question; who asked may have died meanwhile, so CPU time has its bound too."""
+    with contextlib.suppress(ValueError, OSError):  # a lower limit holds already
+        resource.setrlimit(resource.RLIMIT_CPU, (int(SECONDS), int(SECONDS)))
     question: dict[str, Any] = json.load(sys.stdin)
-    pattern = _compiled(question["pattern"], case=question["case"])
-    found = _search(RunDir(Path(sys.argv[1])), pattern, question["ranks"])
-    json.dump(asdict(found), sys.stdout)
+    json.dump(asdict(_answer(RunDir(Path(sys.argv[1])), question)), sys.stdout)
 
 
 if __name__ == "__main__":

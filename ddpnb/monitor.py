@@ -134,7 +134,7 @@ def fold(
             ranks[rank] = replace(
                 old,
                 lines=kept,
-                line_count=old.line_count + len(new),
+                line_count=old.line_count + sum(line.stands_for for line in new),
                 last_time=now or old.last_time,
             )
     launcher = (*view.launcher, *lines.get(None, ()))[-KEPT_LINES:]

@@ -154,7 +154,8 @@ def command_line(pid: int) -> list[str] | None:
 def children_table() -> dict[int, list[int]]:
     """Return the children of every process by parent pid, as /proc shows them; no zombies."""
     table: dict[int, list[int]] = {}
-    for entry in (path.name for path in Path("/proc").iterdir()):
+    proc = Path("/proc")
+    for entry in (path.name for path in proc.iterdir()) if proc.is_dir() else ():
         if entry.isdigit():
             fields = _stat(int(entry))
             if fields is not None and fields[_STATE] not in "ZX":

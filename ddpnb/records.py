@@ -100,6 +100,8 @@ class LogLine:
     """Where the line begins in the stream's file, in bytes."""
     time: float | None = None
     """Unix time in seconds at which the line was in the file, to 0.1 s; None: not known yet."""
+    stands_for: int = 1
+    """Lines of the file that this one stands for: a remark of ours that some were passed over."""
 
     def __str__(self) -> str:
         return self.text

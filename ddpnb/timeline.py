@@ -75,6 +75,7 @@ class Timeline:
                 text=line.text,
                 offset=line.offset,
                 time=moment,
+                stands_for=line.stands_for,
             )
 
     def _add(self, name: str, moment: float, size: int) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import psutil
+
+from ddpnb.process import children_table
 
 __all__ = ["GpuUse", "ProcessUse", "Usage"]
 
@@ -42,21 +45,28 @@ class Usage:
         self._before: dict[int, tuple[float, float]] = {}  # pid: when, CPU seconds
         self._nvml: Any = _nvml()
 
-    def of(self, pid: int) -> ProcessUse | None:
-        """Return what a process and all below it use; None when it is gone."""
-        try:
-            process = psutil.Process(pid)
-            family = [process, *process.children(recursive=True)]
-        except psutil.Error:
-            return None
-        seconds, rss = 0.0, 0
+    def of(self, pids: Iterable[int]) -> dict[int, ProcessUse]:
+        """Return what each process and all below it use, by pid; without those that are gone."""
+        table = children_table()  # once for all: it reads every process of the machine
+        used = {pid: self._of_family(pid, table) for pid in pids}
+        return {pid: use for pid, use in used.items() if use is not None}
+
+    def _of_family(self, pid: int, children: Mapping[int, Sequence[int]]) -> ProcessUse | None:
+        family = [pid]
+        for one in family:  # it grows meanwhile
+            family += children.get(one, ())
+        seconds, rss, gone = 0.0, 0, True
         for one in family:
             try:
-                times, memory = one.cpu_times(), one.memory_info()
-            except psutil.Error:
-                continue  # it has just ended
+                process = psutil.Process(one)
+                times, memory = process.cpu_times(), process.memory_info()
+            except (psutil.Error, ValueError):  # it has just ended; no pid at all
+                continue
+            gone = gone and one != pid
             seconds += times.user + times.system
             rss += memory.rss
+        if gone:
+            return None
         now = time.monotonic()
         then, before = self._before.get(pid, (now, seconds))
         self._before[pid] = now, seconds

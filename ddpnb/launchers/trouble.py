@@ -102,7 +102,8 @@ class Trouble:
             self._quiet_from = QUIET_SECONDS
         elif longest >= self._quiet_from:
             self._quiet_from = 2 * longest
-            self.say(f"no output from {_names(quiet)} for {longest:.0f} s")
+            said = f"no output from {_names(quiet)} for {longest:.0f} s"
+            self.say(f"{said}; a stop shows where in the script each rank is")
             for rank in quiet[:_MOST_NAMED]:
                 if line := self._last_line(rank):
                     self.say(f"  the last line of rank {rank}: {line}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import math
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,10 +16,12 @@ __all__ = ["picture"]
 
 _MOST_METRICS = 6
 _COLUMNS = 3
+_MOST_CHARACTERS = 40
+_MOST = 1e100
 _SIZE = (3.6, 2.1)
 """Width and height of one metric's curves, in inches."""
 # Okabe and Ito's colours, told apart by colour-blind eyes.
-_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8c8c2e", "#7f7f7f")
+_COLOURS = ("#2A8FD0", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8c8c2e", "#7f7f7f")
 
 
 def picture(told: Iterable[Mapping[str, Any]]) -> bytes | None:
@@ -30,7 +33,7 @@ def picture(told: Iterable[Mapping[str, Any]]) -> bytes | None:
     """
     metrics: dict[str, dict[int, list[tuple[int, float]]]] = {}
     for one in told:
-        line = [(step, math.nan if value is None else value) for step, _, value in one["points"]]
+        line = [(step, _drawable(value)) for step, _, value in one["points"]]
         if sum(math.isfinite(value) for _, value in line) > 1:
             metrics.setdefault(one["metric"], {})[one["rank"]] = line
     if not metrics:
@@ -51,12 +54,18 @@ def picture(told: Iterable[Mapping[str, Any]]) -> bytes | None:
             axes.plot(*zip(*line, strict=True), color=colour, linewidth=thin)
         if len(lines) > 1 and (mean := _mean(lines)):
             axes.plot(*zip(*mean, strict=True), color="black", linewidth=1.8)
-        axes.set_title(name, fontsize=9, parse_math=False)
+        axes.set_title(name[:_MOST_CHARACTERS], fontsize=9, parse_math=False)
         axes.tick_params(labelsize=7)
         axes.set_xlabel("step", fontsize=7)
     file = io.BytesIO()
-    figure.savefig(file, format="png")
+    with warnings.catch_warnings(action="ignore"):  # of letters that the font lacks, into a cell
+        figure.savefig(file, format="png")
     return file.getvalue()
+
+
+def _drawable(value: float | None) -> float:
+    """Return a value, or a gap where an axis would overflow."""
+    return math.nan if value is None or abs(value) > _MOST else value
 
 
 def _mean(lines: Mapping[int, list[tuple[int, float]]]) -> list[tuple[int, float]]:

@@ -12,13 +12,16 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from html import escape
 from typing import Any
 
 from IPython.core.getipython import get_ipython
 from IPython.display import DisplayHandle, display
 
 from ddpnb.api import rerun
+from ddpnb.errors import RunDirError
 from ddpnb.job import Job
+from ddpnb.lines import plain_text
 from ddpnb.notebook import summary
 from ddpnb.notebook.curve import picture
 from ddpnb.notebook.points import Points
@@ -28,6 +31,9 @@ from ddpnb.records import Event
 __all__ = ["settle", "show"]
 
 _LIVE_SECONDS = 0.2
+_SLOWEST_SECONDS = 1.0
+_SHARE = 0.04
+"""Of a core, what looking may take: with hundreds of ranks the looks come less often."""
 _STATIC_SECONDS = 1.0
 _SETTLE_SECONDS = 10.0
 _GREET_SECONDS = 10.0
@@ -54,7 +60,7 @@ def settle(*_: Any) -> None:
     for view in list(_views):
         if not view.is_alive():
             _views.remove(view)
-        elif view.job.done:
+        elif view.job.run.is_over():
             view.join(_SETTLE_SECONDS)
 
 
@@ -79,6 +85,7 @@ class _View(threading.Thread):
         if before is not None:
             self._panel, self._place, self._summary = before._panel, before._place, before._summary
             self._panel.follow(job, self._last, self._again)
+            self._summary.update(self._bundle(), raw=True)
             return
         self._panel = _panel(job, self._last, self._again)
         if self._panel is not None:
@@ -92,29 +99,41 @@ class _View(threading.Thread):
     def run(self) -> None:
         try:
             while not self._last.done:
-                begun = time.monotonic()
-                if not self.job.run.run.exists():
-                    raise FileNotFoundError(f"the run folder {self.job.folder} is gone")
+                begun, spent = time.monotonic(), time.thread_time()
                 self._last = self._watch.look()
                 self._points.add(one for one in self._last.records if isinstance(one, Event))
                 self._draw()
-                self._pause(begun)
-            self._curve = picture(self._points.all())
-            if self._curve is not None:
-                self._draw()
+                self._pause(begun, time.thread_time() - spent)
+            self._draw_curve()
+        except (RunDirError, OSError) as error:
+            self._give_up(error)
         except Exception as error:
             logger.exception("the view of %s has ended", self.job.run_id)
-            trouble = (
-                f"This view has ended: {error}. The run goes on: see job.state and job.logs()."
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        """Say why nothing more is shown; what could not be drawn is not drawn again."""
+        self._last = replace(self._last, trouble=f"This view has ended: {error}", records=())
+        text = plain_text(f"{self._last.trouble}. How the run stands: job.state, job.logs()")
+        with self._lock:
+            self._summary.update(
+                {"text/html": f"<pre>{escape(text)}</pre>", "text/plain": text}, raw=True
             )
-            self._last = replace(self._last, trouble=trouble)
+
+    def _draw_curve(self) -> None:
+        """Add the curves to the summary, which is there already: a picture can take a second."""
+        try:
+            self._curve = picture(self._points.all())
+        except Exception:  # of values that no axis can bear; the numbers themselves are there
+            logger.debug("no picture of %s", self.job.run_id, exc_info=True)
+        if self._curve is not None:
             self._draw()
 
     def _draw(self) -> None:
         with self._lock:
             if self._panel is not None:
                 self._panel.draw(self._last)
-            if self._panel is None or self._last.done or self._last.trouble:
+            if self._panel is None or self._last.done:
                 self._summary.update(self._bundle(), raw=True)
 
     def _fall_back(self) -> None:
@@ -141,13 +160,14 @@ class _View(threading.Thread):
                 names[name] = new
         return new
 
-    def _pause(self, begun: float) -> None:
+    def _pause(self, begun: float, spent: float) -> None:
         if self._last.done:
             return
-        interval = _STATIC_SECONDS if self._panel is None else _LIVE_SECONDS
+        shortest = _STATIC_SECONDS if self._panel is None else _LIVE_SECONDS
+        interval = max(shortest, min(_SLOWEST_SECONDS, spent / _SHARE))
         until = begun + interval
         # Short steps: a job that ends is drawn at once, so the cell that awaited it need not wait.
-        while time.monotonic() < until and not self.job.done:
+        while time.monotonic() < until and not self.job.run.is_over():
             time.sleep(min(0.05, interval))
 
     def _bundle(self) -> dict[str, str]:

@@ -19,6 +19,8 @@ LAUNCHER = "launcher"
 
 KEPT_LINES = 5_000
 """Of each writer, for a browser that comes late; the file has all."""
+KEPT_CHARACTERS = 1 << 20
+"""Of each writer, in all the lines that are kept."""
 KEPT_BYTES = 64 << 10
 """Of each writer, in one message."""
 MOST_CHARACTERS = 300_000
@@ -35,6 +37,7 @@ class _Writer:
         self.count = 0
         self.rows: deque[Row] = deque(maxlen=KEPT_LINES)
         self._newest = 0.0
+        self._characters = 0
 
     def add(self, rows: list[Row]) -> None:
         """Take new rows in, those of stdout and stderr by their time."""
@@ -42,8 +45,16 @@ class _Writer:
         for kind, text, moment, offset in rows:
             # A line that the timeline did not know yet may bear a later time than its successor.
             self._newest = max(self._newest, moment)
+            if len(self.rows) == self.rows.maxlen:
+                self._forget_one()
             self.rows.append((kind, text, self._newest, offset))
+            self._characters += len(text)
+            while self._characters > KEPT_CHARACTERS and len(self.rows) > 1:
+                self._forget_one()
         self.count += len(rows)
+
+    def _forget_one(self) -> None:
+        self._characters -= len(self.rows.popleft()[1])
 
     @property
     def first(self) -> int:

@@ -1,9 +1,10 @@
 // Curves of what ranks give to log(): each rank thin, the mean of all thick. Called by live_view.js.
 
+const MOST_CURVES = 48; // metrics; each has a canvas of its own
 const MOST_POINTS = 4000; // of one curve; beyond it every second point is dropped
-const CURVE = { width: 380, height: 170, left: 52, right: 8, top: 20, bottom: 26 };
+const CURVE = { width: 380, height: 170, left: 58, right: 8, top: 20, bottom: 26 };
 // Okabe and Ito's colours, told apart by colour-blind eyes.
-const RANK_COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8c8c2e", "#7f7f7f"];
+const RANK_COLOURS = ["#2A8FD0", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8c8c2e", "#7f7f7f"];
 
 /** All curves of a run, drawn on canvases; owns the points. */
 class Curves {
@@ -13,11 +14,20 @@ class Curves {
     this.began = null;
     this.root = element("div", "ddpnb-curves");
     this.empty = element("div", "ddpnb-muted", {}, "Nothing is logged yet: ddpnb.worker.log(step, loss=...)");
-    this.root.append(this.empty);
+    this.legend = element("div", "ddpnb-muted ddpnb-legend");
+    this.more = element("div", "ddpnb-muted");
+    this.root.append(this.empty, this.legend, this.more);
     this.axis = element(
       "button", "ddpnb-button", { type: "button", click: () => this.turn() }, "by step",
     );
     this.canvases = new Map();
+  }
+
+  forget() {
+    this.metrics.clear();
+    this.began = null;
+    for (const canvas of this.canvases.values()) canvas.remove();
+    this.canvases.clear();
   }
 
   turn() {
@@ -43,14 +53,28 @@ class Curves {
   draw() {
     if (!this.root.isConnected || this.root.offsetParent === null) return;
     this.empty.hidden = this.metrics.size > 0;
-    for (const [name, curves] of this.metrics) {
+    this.drawLegend();
+    this.more.hidden = this.metrics.size <= MOST_CURVES;
+    this.more.textContent = `and ${this.metrics.size - MOST_CURVES} more: job.metrics() has all`;
+    for (const [name, curves] of [...this.metrics].slice(0, MOST_CURVES)) {
       if (!this.canvases.has(name)) {
         const canvas = element("canvas", "ddpnb-curve", { role: "img", "aria-label": `curve of ${name}` });
         this.canvases.set(name, canvas);
-        this.root.append(canvas);
+        this.more.before(canvas);
       }
       this.drawOne(this.canvases.get(name), name, curves);
     }
+  }
+
+  drawLegend() {
+    const ranks = [...new Set([...this.metrics.values()].flatMap((curves) => [...curves.keys()]))].sort((a, b) => a - b);
+    const told = ranks.slice(0, RANK_COLOURS.length).map((rank) => {
+      const key = element("span", "", {}, `— rank ${rank} `);
+      key.style.color = RANK_COLOURS[rank % RANK_COLOURS.length];
+      return key;
+    });
+    const more = ranks.length > told.length ? ["… "] : [];
+    this.legend.replaceChildren(...(ranks.length > 1 ? [...told, ...more, element("b", "", {}, "— mean")] : []));
   }
 
   drawOne(canvas, name, curves) {
@@ -68,7 +92,9 @@ class Curves {
     const x = (point) => (this.byTime ? point[1] - this.began : point[0]);
     const lines = [...curves].map(([rank, points]) => [rank, points.filter((p) => p[2] !== null)]);
     const points = lines.flatMap(([, line]) => line);
-    pen.fillText(name, left, 12);
+    const last = lines.flatMap(([, line]) => line.slice(-1).map((p) => p[2]));
+    const now = last.length ? `  ${short(last.reduce((a, b) => a + b) / last.length)}` : "";
+    pen.fillText(`${name.slice(0, 40)}${now}`, left, 12);
     if (!points.length) return;
     const [x0, x1] = extent(points.map(x));
     const [y0, y1] = extent(points.map((p) => p[2]));
@@ -135,5 +161,5 @@ function stroke(pen, points, width) {
 function short(value) {
   if (value === 0) return "0";
   const size = Math.abs(value);
-  return size >= 1e5 || size < 1e-3 ? value.toExponential(1) : String(Number(value.toPrecision(4)));
+  return size >= 1e5 || size < 1e-3 ? value.toExponential(1) : String(Number(value.toPrecision(3)));
 }

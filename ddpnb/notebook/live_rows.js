@@ -11,11 +11,13 @@ class Buffer {
     this.most = most;
     this.rows = [];
     this.next = 0; // the number of the line that comes next
+    this.dropped = 0; // rows that were here and are not any more
   }
 
   push(row) {
     this.rows.push(row);
-    if (this.rows.length > this.most) this.rows.splice(0, Math.ceil(this.most / 10));
+    if (this.rows.length <= this.most) return;
+    this.dropped += this.rows.splice(0, Math.ceil(this.most / 10)).length;
   }
 }
 
@@ -25,9 +27,12 @@ class Rows {
   constructor(draw, onLeave) {
     this.draw = draw;
     this.onLeave = onLeave;
+    this.buffer = new Buffer();
     this.rows = [];
     this.tail = [];
+    this.dropped = 0;
     this.follow = true;
+    this.placed = 0; // where we have scrolled to; where a reader has, is another place
     this.nodes = new Map();
     this.root = element("div", "ddpnb-rows", { tabindex: "0", role: "log", "aria-live": "off" });
     this.space = this.root.appendChild(element("div", "ddpnb-space"));
@@ -40,23 +45,27 @@ class Rows {
     if (window.ResizeObserver) new ResizeObserver(() => this.render()).observe(this.root);
   }
 
-  /** Show these rows, and below them those that have no end yet. */
-  show(rows, tail) {
-    if (rows !== this.rows) this.clear();
-    this.rows = rows;
+  /** Show the rows of a buffer, and below them those that have no end yet. */
+  show(buffer, tail) {
+    const dropped = buffer === this.buffer ? buffer.dropped - this.dropped : 0;
+    if (buffer !== this.buffer || dropped) this.clear();
+    if (dropped && !this.follow) this.scrollTo(this.root.scrollTop - dropped * ROW_HEIGHT);
+    this.buffer = buffer;
+    this.dropped = buffer.dropped;
+    this.rows = buffer.rows;
     this.tail = tail;
     this.render();
+  }
+
+  scrollTo(top) {
+    this.root.scrollTop = Math.max(0, top);
+    this.placed = this.root.scrollTop; // the page has bounds of its own
   }
 
   clear() {
     for (const node of this.nodes.values()) node.remove();
     this.nodes.clear();
     this.longest = 0;
-  }
-
-  setFollow(follow) {
-    this.follow = follow;
-    this.render();
   }
 
   leave() {
@@ -67,6 +76,7 @@ class Rows {
 
   scrolled() {
     const { scrollTop, scrollHeight, clientHeight } = this.root;
+    if (this.follow && scrollTop < this.placed - ROW_HEIGHT) this.leave(); // by dragging the bar
     if (!this.follow && scrollTop + clientHeight >= scrollHeight - 2) {
       this.follow = true;
       this.onLeave();
@@ -77,7 +87,7 @@ class Rows {
   /** Put a row in the middle. */
   goTo(index) {
     this.follow = false;
-    this.root.scrollTop = Math.max(0, index * ROW_HEIGHT - this.root.clientHeight / 2);
+    this.scrollTo(index * ROW_HEIGHT - this.root.clientHeight / 2);
     this.render();
   }
 
@@ -97,7 +107,7 @@ class Rows {
     const count = this.rows.length + this.tail.length;
     this.space.style.height = `${count * ROW_HEIGHT}px`;
     if (!this.resized) this.fit(count);
-    if (this.follow) this.root.scrollTop = count * ROW_HEIGHT;
+    if (this.follow) this.scrollTo(count * ROW_HEIGHT);
     const height = this.root.clientHeight || 300;
     const first = Math.max(0, Math.floor(this.root.scrollTop / ROW_HEIGHT) - 5);
     const last = Math.min(count, Math.ceil((this.root.scrollTop + height) / ROW_HEIGHT) + 5);

@@ -38,7 +38,14 @@ class View {
   close() {
     this.model.off("msg:custom", this.onMessage);
     clearInterval(this.timer);
-    this.deaf.hidden = false; // seen where the kernel has gone and the page has not
+    this.setDeaf(true); // seen where the kernel has gone and the page has not
+  }
+
+  /** Say that nobody answers, and take no orders then. */
+  setDeaf(deaf) {
+    this.deaf.hidden = !deaf;
+    for (const button of this.buttons.children) button.classList.toggle("ddpnb-deaf-button", deaf);
+    this.buttons.inert = deaf;
   }
 
   send(message) {
@@ -58,9 +65,11 @@ class View {
   }
 
   tick(message) {
-    const missed = !message.to && this.number !== null && message.number > this.number + 1;
+    let missed = !message.to && this.number !== null && message.number > this.number + 1;
     this.number = message.number;
-    if (message.all) this.forget();
+    if (message.all || message.of !== this.of) this.forget();
+    if (!message.all && message.of !== this.of) missed = true; // the word that it is another run was lost
+    this.of = message.of;
     for (const key of ["run", "gpus", "failure", "open"]) {
       if (key in message) this[key] = message[key];
     }
@@ -104,6 +113,8 @@ class View {
   forget() {
     this.buffers.clear();
     this.mix();
+    this.curves.forget();
+    this.rerunButton.disabled = false;
   }
 
   /** Ask for lines that are missing; @param missed a message was lost, and points with it. */
@@ -118,7 +129,7 @@ class View {
     if (this.run.done) return;
     const now = Date.now();
     const silent = now - this.heard;
-    this.deaf.hidden = silent < DEAF;
+    this.setDeaf(silent >= DEAF);
     if (silent < SILENCE || now - this.lacked < SILENCE) return;
     this.lacked = now;
     this.lack();
@@ -144,7 +155,7 @@ class View {
     this.notes = element("div", "ddpnb-muted");
     this.buttons = element("span", "ddpnb-buttons");
     this.stopButton = this.button("■ Stop", "ddpnb-stop", () => this.confirmStop());
-    this.rerunButton = this.button("↻ Re-run", "ddpnb-rerun", () => this.order("rerun"));
+    this.rerunButton = this.button("↻ Re-run", "ddpnb-rerun", () => { this.rerunButton.disabled = true; this.order("rerun"); });
     this.detachButton = this.button("⇥ Detach", "ddpnb-detach", () => this.order("detach"));
     this.detachButton.title = "Let the run go on when the kernel ends";
     this.buttons.append(this.stopButton, this.rerunButton, this.detachButton);
@@ -175,12 +186,12 @@ class View {
     this.followButton = this.button("⤓ following", "ddpnb-follow", () => this.setFollow(!this.rows.follow));
     this.query = element("input", "ddpnb-query", {
       type: "search", placeholder: "search the whole log", "aria-label": "search the whole log",
-      keydown: (event) => { event.stopPropagation(); if (event.key === "Enter") this.search(); },
+      keydown: (event) => { event.stopPropagation(); if (event.key === "Enter" && !event.repeat) this.search(); },
     });
-    this.regex = element("input", "", { type: "checkbox", "aria-label": "regular expression" });
-    const regex = element("label", "ddpnb-muted", { title: "regular expression" }, this.regex, " .*");
-    this.case = element("input", "", { type: "checkbox", "aria-label": "match case" });
-    const match = element("label", "ddpnb-muted", { title: "match case" }, this.case, " Aa");
+    this.regex = element("input", "", { type: "checkbox" });
+    const regex = element("label", "ddpnb-muted", {}, this.regex, " regex");
+    this.case = element("input", "", { type: "checkbox" });
+    const match = element("label", "ddpnb-muted", {}, this.case, " match case");
     const copy = this.button("copy", "ddpnb-copy", () => this.copyLines());
     const save = this.button("download", "ddpnb-download", () => this.download());
     this.tools = element("div", "ddpnb-tools", {}, this.followButton, this.query, regex, match, this.button("search", "ddpnb-search", () => this.search()), copy, save);
@@ -209,7 +220,7 @@ class View {
     if ("run" in message) this.drawHead();
     if ("ranks" in message) { this.drawChips(message.ranks); this.drawTabs(); }
     if ("failure" in message) this.drawCause();
-    if (this.page === "Log" && (message.lines || "open" in message)) this.drawLog();
+    if (this.page === "Log" && (message.lines || "open" in message || "run" in message)) this.drawLog();
     if (this.page === "Curves" && message.points) this.curves.draw();
     if (this.page === "Machine") this.drawMachine();
   }
@@ -225,12 +236,13 @@ class View {
       element("span", "ddpnb-muted", {}, words.join(" · ")),
     );
     this.drawNotes();
-    this.hider.textContent = `.${run.summary} { display: none }`; // while this view is there, it says all that it does
+    this.hider.textContent = `.${this.of} { display: none }`; // while this view is there, it says all that it does
     this.deaf.textContent = "No word from the notebook's kernel: it was restarted, or is busy. "
       + `Run ddpnb.attach("${run.run_id}") to see the run again.`;
     this.stopButton.disabled = run.done;
     this.detachButton.hidden = run.done || run.detached;
     this.rerunButton.hidden = !run.done;
+    if (!run.done) this.rerunButton.disabled = false;
     if (run.done) this.confirm.hidden = true;
   }
 
@@ -383,9 +395,15 @@ class View {
       return;
     }
     const tail = this.chosen.filter((w) => this.open[w]).map((writer) => ({ writer, kind: 1, text: this.open[writer], open: true }));
-    const { rows } = this.shown();
-    const quiet = this.run.done ? "nothing was printed" : "nothing printed yet (importing torch takes a while)";
-    this.rows.show(rows, rows.length || tail.length ? tail : [{ kind: 2, text: quiet }]);
+    const buffer = this.shown();
+    this.rows.show(buffer, buffer.rows.length || tail.length ? tail : [{ kind: 2, text: this.quiet() }]);
+  }
+
+  /** What is to be said where no line is. */
+  quiet() {
+    if (this.run.done) return "nothing was printed";
+    if (this.chosen.includes(LAUNCHER)) return "the launcher has said nothing, which is as it should be";
+    return "nothing printed yet (importing torch takes a while)";
   }
 
   /** The lines on show. */
@@ -446,7 +464,7 @@ class View {
   confirmStop() {
     const grace = `${this.run.grace} s`;
     this.confirm.replaceChildren(
-      `The ranks are asked to end and may save; after ${grace} they are terminated, then killed. `,
+      `Stop this run? Its ranks will be asked to end and may save; after ${grace} they are terminated, then killed. `,
       this.button("Stop the run", "ddpnb-stop-now", () => { this.confirm.hidden = true; this.order("stop"); }),
       this.button("Kill it now", "ddpnb-kill", () => { this.confirm.hidden = true; this.order("kill"); }),
       this.button("Let it run", "", () => { this.confirm.hidden = true; }),
@@ -474,14 +492,15 @@ class View {
 
   showWindow({ writer, offset, rows }) {
     if (this.mixed || this.chosen[0] !== writer) this.choose([writer]);
-    this.window = rows.map(([kind, text, time, at]) => ({ writer, kind, text, time, offset: at, hit: at === offset }));
+    this.window = new Buffer();
+    for (const [kind, text, time, at] of rows) this.window.push({ writer, kind, text, time, offset: at, hit: at === offset });
     this.rows.follow = false;
     this.drawLog();
-    this.rows.goTo(Math.max(0, this.window.findIndex((row) => row.hit)));
+    this.rows.goTo(Math.max(0, this.window.rows.findIndex((row) => row.hit)));
   }
 
   copyLines() {
-    const rows = this.window || this.shown().rows;
+    const { rows } = this.window || this.shown();
     const bare = (row) => row.text.replace(ANSI, "");
     const who = (row) => (row.writer === LAUNCHER ? "[launcher] " : `[rank ${row.writer}] `);
     this.copy(rows.map((row) => (this.mixed ? who(row) : "") + bare(row)).join("\n"));

@@ -20,8 +20,8 @@ from ddpnb.errors import DdpnbError
 from ddpnb.job import Job
 from ddpnb.json_files import read_json
 from ddpnb.lines import plain_text
-from ddpnb.log_search import around, search
-from ddpnb.notebook import status
+from ddpnb.log_search import Search, around
+from ddpnb.notebook import status, summary
 from ddpnb.notebook.feed import LAUNCHER, Feed
 from ddpnb.notebook.points import Points
 from ddpnb.notebook.watch import Snapshot
@@ -31,6 +31,7 @@ from ddpnb.usage import Usage
 __all__ = ["LiveView"]
 
 _USAGE_SECONDS = 2.0
+_RANKS_A_SECOND = 32  # that may be looked at, when there are very many
 _CHUNK_BYTES = 1 << 20
 _MOST_DOWNLOAD_BYTES = 64 << 20
 _HERE = Path(__file__).parent
@@ -56,6 +57,8 @@ class LiveView(anywidget.AnyWidget):
         """Set when a browser has shown the view."""
         self._lock = threading.Lock()
         self._number = 0  # of the newest message to all; a browser that misses one asks again
+        self._search_on_its_way: Search | None = None
+        self._relaunch = threading.Lock()
         self._follow(job, snapshot, rerun)
         self.on_msg(self._on_message)
 
@@ -66,7 +69,7 @@ class LiveView(anywidget.AnyWidget):
             self._number += 1
             state = self._state(time.time())
             more = {"all": True, "all_points": True, "points": []}
-            self.send({"type": "tick", "number": self._number, **more, **state})
+            self._tick(**more, **state)
 
     def _follow(self, job: Job, snapshot: Snapshot, rerun: Callable[[], Any]) -> None:
         self._job = job
@@ -106,7 +109,12 @@ class LiveView(anywidget.AnyWidget):
                 changed["points"] = points
             if changed:
                 self._number += 1
-                self.send({"type": "tick", "number": self._number, **changed})
+                self._tick(**changed)
+
+    def _tick(self, **told: Any) -> None:
+        """Send what every browser, or the one that is named by `to`, shall know of this run."""
+        name = summary.css_class(self._job.folder)  # a re-run is another run in the same view
+        self.send({"type": "tick", "number": self._number, "of": name, **told})
 
     def _state(self, now: float) -> dict[str, Any]:
         snapshot = self._snapshot
@@ -125,14 +133,15 @@ class LiveView(anywidget.AnyWidget):
         if snapshot.done:
             self._used = {"ranks": {}, "gpus": []}
             return
-        if time.monotonic() < self._used_at + _USAGE_SECONDS:
+        many = len(snapshot.view.ranks) / _RANKS_A_SECOND
+        if time.monotonic() < self._used_at + max(_USAGE_SECONDS, many):
             return
         self._used_at = time.monotonic()
         pids = {rank: one.pid for rank, one in snapshot.view.ranks.items() if one.pid is not None}
-        used = {rank: self._usage.of(pid) for rank, pid in pids.items()}
+        used = self._usage.of(pids.values())
         by_pid = {pid: rank for rank, pid in pids.items()}
         self._used = {
-            "ranks": {rank: use for rank, use in used.items() if use is not None},
+            "ranks": {rank: used[pid] for rank, pid in pids.items() if pid in used},
             "gpus": [status.gpu(use, by_pid) for use in self._usage.gpus()],
         }
 
@@ -148,35 +157,36 @@ class LiveView(anywidget.AnyWidget):
             "download": self._download,
             "order": self._order,
         }.get(str(content.get("type")))
-        if asked is not None:
-            asked(content)
+        try:
+            if asked is not None:
+                asked(content)
+        except (LookupError, TypeError, ValueError, OverflowError):
+            # Only what no browser of ours sends; a traceback would land below an innocent cell.
+            logger.debug("the view of %s was asked nonsense", self._job.run_id, exc_info=True)
 
     def _hello(self, content: Mapping[str, Any]) -> None:
         """Send a browser all that it has not got."""
         self.greeted.set()
         have = {str(name): int(number) for name, number in dict(content.get("have") or {}).items()}
         with self._lock:
-            message = {"type": "tick", "to": content.get("view"), "number": self._number}
-            message |= self._state(time.time())
+            message = self._state(time.time())
             message["lines"] = self._feed.since(have)
             if content.get("missed"):
                 message["points"], message["all_points"] = self._points.all(), True
             if content["type"] == "hello":
                 message["all"] = True
-            self.send(message)
+            self._tick(to=content.get("view"), **message)
 
     def _search(self, content: Mapping[str, Any]) -> None:
         writers = content.get("writers")
         ranks = None if writers is None else [_rank(writer) for writer in writers]
 
-        def answer() -> dict[str, Any]:
-            found = search(
-                self._job.run,
-                str(content["text"]),
-                regex=bool(content.get("regex")),
-                case=bool(content.get("case")),
-                ranks=ranks,
-            )
+        text, regex, case = str(content["text"]), content.get("regex"), content.get("case")
+
+        def answer() -> dict[str, Any] | None:
+            found = self._replace_search(text, bool(regex), bool(case), ranks).result()
+            if found is None:  # a newer one has taken its place
+                return None
             hits = [
                 [_writer(hit.rank), int(hit.stream == "stderr"), hit.offset, hit.text]
                 for hit in found.hits
@@ -184,6 +194,17 @@ class LiveView(anywidget.AnyWidget):
             return {"type": "found", "total": found.total, "hits": hits, "trouble": found.trouble}
 
         self._answer(content, answer)
+
+    def _replace_search(
+        self, text: str, regex: bool, case: bool, ranks: list[int | None] | None
+    ) -> Search:
+        """Begin a search, in place of the one that may be on its way."""
+        with self._lock:
+            if self._search_on_its_way is not None:
+                self._search_on_its_way.cancel()
+            search = Search(self._job.run, text, regex=regex, case=case, ranks=ranks)
+            self._search_on_its_way = search
+        return search
 
     def _window(self, content: Mapping[str, Any]) -> None:
         rank, offset = _rank(content["writer"]), int(content["offset"])
@@ -237,7 +258,10 @@ class LiveView(anywidget.AnyWidget):
             elif what == "detach":
                 self._job.detach()
             elif what == "rerun":
-                new = self._rerun()
+                with self._relaunch:  # of two clicks the second finds the run on its way
+                    if not self._snapshot.done:
+                        return {"type": "said", "text": "it runs already"}
+                    new = self._rerun()
                 return {"type": "said", "text": f"launched again: {new.run_id}"}
             return None
 

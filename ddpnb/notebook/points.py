@@ -13,6 +13,9 @@ __all__ = ["Points"]
 MOST_POINTS = 2_000
 """Of one metric of one rank; beyond it every second one is dropped."""
 
+MOST_SENT = 60_000
+"""Of all curves together, in one message to a browser that comes late."""
+
 Point = tuple[int, float, float | None]
 """Step, Unix time, value; None where the value is not finite, as JSON knows no such number."""
 
@@ -58,8 +61,10 @@ class Points:
         return [_told(key, points[-MOST_POINTS:]) for key, points in new.items()]
 
     def all(self) -> list[dict[str, Any]]:
-        """Return every point that is kept, grouped by metric and rank."""
-        return [_told(key, curve.points) for key, curve in self._curves.items()]
+        """Return the points that are kept, grouped by metric and rank; of very many, every nth."""
+        kept = sum(len(curve.points) for curve in self._curves.values())
+        stride = max(1, -(-kept // MOST_SENT))
+        return [_told(key, curve.points[::stride]) for key, curve in self._curves.items()]
 
 
 def _told(key: tuple[str, int], points: list[Point]) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from typing import Any
 from ddpnb.lines import plain_text
 from ddpnb.monitor import RankView, stragglers
 from ddpnb.notebook.markup import notes, pairs
-from ddpnb.notebook.summary import css_class
 from ddpnb.notebook.watch import Snapshot, rank_state
 from ddpnb.records import JobState, RankFailure
 from ddpnb.tracebacks import place_in_traceback
@@ -43,7 +42,6 @@ def run(snapshot: Snapshot, run_id: str, *, detached: bool) -> dict[str, Any]:
         "detached": detached,
         "notes": [plain_text(note) for note in notes(snapshot)],
         "trouble": plain_text(snapshot.trouble),
-        "summary": css_class(snapshot.folder),
     }
 
 
@@ -73,7 +71,7 @@ def rank(
         told["attempt"] = known.attempt
     if known.step is not None:
         told["step"] = known.step
-    if known.rate is not None and not snapshot.done:
+    if known.rate is not None and not snapshot.done and not _has_paused(known, now):
         told["rate"] = f"{known.rate:.3g}"
     if known.exit is not None and known.exit.exitcode is not None:
         told["exit"] = ending(known.exit.exitcode)
@@ -96,6 +94,13 @@ def rank(
         told["cpu"] = f"{used.cpu_percent:.0f} %"
         told["rss"] = size(used.rss_bytes)
     return told
+
+
+def _has_paused(known: RankView, now: float) -> bool:
+    """Return whether steps have come to a halt, so that their rate says nothing any more."""
+    if not known.rate or known.step_time is None:
+        return True
+    return now - known.step_time > max(5.0, 5 / known.rate)
 
 
 def gpu(use: GpuUse, pids: Mapping[int, int]) -> dict[str, Any]:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from ddpnb.lines import plain_text
 from ddpnb.monitor import RankView
@@ -38,12 +40,12 @@ def bundle(snapshot: Snapshot, *, live: bool, curve: bytes | None = None) -> dic
     return {"text/html": html(snapshot, live=live, curve=curve), "text/plain": text(snapshot)}
 
 
-def css_class(folder: str) -> str:
+def css_class(folder: str | Path) -> str:
     """Return the class of a run's summaries, by which its live view hides them while it is there.
 
     A page without the live view (on GitHub, reopened without a kernel) shows them.
     """
-    return f"ddpnb-summary-{hashlib.sha256(folder.encode()).hexdigest()[:12]}"
+    return f"ddpnb-summary-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]}"
 
 
 def html(snapshot: Snapshot, *, live: bool, curve: bytes | None = None) -> str:
@@ -52,9 +54,8 @@ def html(snapshot: Snapshot, *, live: bool, curve: bytes | None = None) -> str:
     if live and not snapshot.done and not snapshot.trouble:
         attach = f"<code>ddpnb.attach({safe(repr(snapshot.view.run_id))})</code>"
         return (
-            f"<div class='{name}' style='{MUTED}'>running… the live view is above. What the ranks"
-            f" wrote stays with {attach}; the ranks themselves end with the kernel, unless they"
-            " were launched with --detach.</div>"
+            f"<div class='{name}' style='{MUTED}'>Launched; while its kernel lives, the live view"
+            f" is above. How it ended, and all that the ranks wrote: {attach}</div>"
         )
     took = "" if snapshot.seconds is None else f" after {duration(snapshot.seconds)}"
     parts = [
@@ -73,13 +74,13 @@ def text(snapshot: Snapshot) -> str:
     """Return the summary as plain text, where no HTML is shown."""
     view = snapshot.view
     why = f" ({view.reason})" if view.reason else ""
-    lines = [f"{view.run_id}: {snapshot.spec.target} {view.state.value}{why}"]
+    lines = [plain_text(f"{view.run_id}: {snapshot.spec.target} {view.state.value}{why}")]
     if view.metrics:
-        lines.append(pairs(view.metrics))
+        lines.append(plain_text(pairs(view.metrics)))
     for rank in _first(snapshot.spec.world_size):
         lines += [f"[rank {rank}] {line}" for line in _last(snapshot, rank)]
     if snapshot.cause:
-        lines.append(plain_text(snapshot.cause))
+        lines += [plain_text(line) for line in snapshot.cause.split("\n")]
     return "\n".join(lines)
 
 
@@ -106,7 +107,8 @@ def _ranks_table(snapshot: Snapshot) -> str:
     table = f"<table style='margin: 2px 0'><tr>{titles}</tr>{rows}</table>{more}"
     if not snapshot.view.metrics:
         return table
-    return f"{table}<div>last logged: {safe(pairs(snapshot.view.metrics))}</div>"
+    last = safe(pairs(snapshot.view.metrics))
+    return f"{table}<div>last logged, the mean of the ranks: {last}</div>"
 
 
 def _picture(curve: bytes | None) -> str:

@@ -22,9 +22,12 @@ from ddpnb.tail import Tail
 
 __all__ = ["Snapshot", "Watch", "rank_state"]
 
-_MAX_BYTES = (
-    65_536  # of each stream at one look: a rank that floods its log must not flood the browser
-)
+# What becomes lines at one look: ranks that flood their logs must not flood kernel and browser.
+_MAX_BYTES = 1 << 20
+"""Of all streams together, evenly."""
+_MAX_BYTES_EACH = 65_536
+_MAX_LINES = 8_000
+"""Of all streams together, evenly."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +90,12 @@ class Watch:
         self._after = list(described.get("after", ()))
         self._gpus = tuple(_gpu_name(gpu) for gpu in described.get("gpus", ()))
         self._plain = str((read_json(self._run.command) or {}).get("plain", ""))
-        self._tail = Tail(self._run, max_bytes=_MAX_BYTES)
+        streams = 2 * job.spec.world_size
+        self._tail = Tail(
+            self._run,
+            max_bytes=max(1 << 10, min(_MAX_BYTES_EACH, _MAX_BYTES // streams)),
+            max_lines=max(10, _MAX_LINES // streams),
+        )
         self._view = RunView(run_id=job.run_id, world_size=job.spec.world_size)
         self._recent: deque[LogLine] = deque(maxlen=KEPT_LINES)
         self._records: tuple[LogLine | Event, ...] = ()

@@ -15,6 +15,8 @@ from ddpnb.tail import Tail
 
 __all__ = ["Follower", "exit_code", "outcome"]
 
+_STEP_BYTES = 1 << 20
+"""Of one stream, at one poll."""
 TIMED_OUT = 124  # as timeout(1) has it
 
 
@@ -29,7 +31,8 @@ class Follower:
     """Lines that have no end yet, by rank."""
 
     def __post_init__(self) -> None:
-        self._tail = Tail(self.run, max_bytes=self.max_bytes)
+        step = _STEP_BYTES if self.max_bytes is None else None  # all of it, but not all at once
+        self._tail = Tail(self.run, max_bytes=self.max_bytes, step=step)
         world_size = self.run.read_spec().world_size
         self.view = RunView(run_id=self.run.run_id, world_size=world_size)
         self._began: float | None = None
@@ -41,10 +44,17 @@ class Follower:
             self._began = (read_json(self.run.processes) or {}).get("started")
         return 0.0 if self._began is None else max(0.0, time.time() - self._began)
 
+    @property
+    def behind(self) -> bool:
+        """Whether the last poll left something that was there already."""
+        return self._tail.behind
+
     def poll(self) -> list[LogLine | Event]:
         """Take in what is new, and return it."""
         state, reason = self.run.state()  # before the files: when it is done, they are whole
-        records = self._tail.poll(final=state.done)
+        records = self._tail.poll()
+        if state.done and not self.behind:
+            records += self._tail.unfinished()
         self.view = fold(self.view, records, state, reason)
         self.unfinished = {}
         if state.done:

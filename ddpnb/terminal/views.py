@@ -97,6 +97,8 @@ def watch(job: Job, view: View, interrupts: Interrupts, *, stops: bool = True) -
                 folder = job.folder
                 say = f"[ddpnb] {problem}; the run goes on, and its files are in {folder}"
                 Output(sys.stderr).write([safe_text(say)])
+        if shown and follower.behind:
+            continue
         if done:
             break
         if interrupts.count and not stops:

@@ -4,8 +4,8 @@ import itertools
 import json
 import math
 
-from ddpnb.notebook.feed import KEPT_BYTES, KEPT_LINES, Feed
-from ddpnb.notebook.points import MOST_POINTS, Points
+from ddpnb.notebook.feed import KEPT_BYTES, KEPT_CHARACTERS, KEPT_LINES, Feed
+from ddpnb.notebook.points import MOST_POINTS, MOST_SENT, Points
 from ddpnb.records import Event, LogLine
 
 
@@ -118,3 +118,29 @@ def test_a_long_curve_is_thinned_out_evenly():
     assert MOST_POINTS / 2 <= len(steps) <= MOST_POINTS + 1
     assert len({b - a for a, b in itertools.pairwise(steps)}) == 1
     assert steps[-1] > 9.9 * MOST_POINTS
+
+
+def test_long_lines_are_kept_within_a_bound():
+    feed = Feed()
+
+    for _ in range(100):
+        feed.add([line(0, "x" * 60_000)], now=0.0)
+
+    kept = feed._writers["0"].rows
+    assert sum(len(row[1]) for row in kept) <= KEPT_CHARACTERS
+    assert feed.since({})["0"]["first"] + len(feed.since({})["0"]["rows"]) == 100
+
+
+def test_very_many_points_are_sent_as_every_nth():
+    points = Points()
+    names = [f"m{i}" for i in range(100)]
+    points.add(
+        Event(rank=0, time=1.0, kind="metric", step=step, data=dict.fromkeys(names, 1.0))
+        for step in range(1500)
+    )
+
+    sent = points.all()
+
+    assert len(sent) == 100
+    assert sum(len(one["points"]) for one in sent) <= MOST_SENT
+    assert sent[0]["points"][0][0] == 0

@@ -3,7 +3,7 @@
 import pytest
 
 from ddpnb import log_search
-from ddpnb.log_search import around, search
+from ddpnb.log_search import Search, around
 from ddpnb.rundir import RunDir
 
 
@@ -16,6 +16,10 @@ def run(tmp_path):
     run.rank(1).stderr.write_text("Warning: Übung\nno newline and a Warning")
     run.launcher_log.write_text("W torchrun warns\n")
     return run
+
+
+def search(run, pattern, **options):
+    return Search(run, pattern, **options).result()
 
 
 def found(result):
@@ -63,9 +67,9 @@ def test_every_line_is_matched_by_itself_and_none_is_counted_twice(run):
     assert found(search(run, r"\A\Z", regex=True, ranks=[1])) == [(1, "stdout", "")]
 
 
-@pytest.mark.parametrize("pattern", ["(", "(?u)step"])
+@pytest.mark.parametrize("pattern", ["(", "(?u)step", "a{99999999999}"])
 def test_what_is_no_regular_expression_is_told(run, pattern):
-    assert "no regular expression" in search(run, pattern, regex=True).trouble
+    assert "not a regular expression" in search(run, pattern, regex=True).trouble
 
 
 def test_an_expression_that_never_ends_is_given_up(run, monkeypatch):
@@ -91,3 +95,23 @@ def test_the_lines_around_the_first_and_the_last_are_fewer(run):
 
     assert first[0].text == "step 0 loss 0.000"
     assert [line.text for line in last] == ["Warning: Übung", "no newline and a Warning"]
+
+
+def test_a_search_that_is_cancelled_finds_nothing_and_leaves_no_process(run):
+    run.rank(1).stdout.write_text("a" * 64 + "\n")
+    search_ = Search(run, "(a+)+$b", regex=True)
+
+    search_.cancel()
+
+    assert search_.result() is None
+
+
+def test_a_pattern_that_will_mean_something_else_one_day_is_searched_without_a_word(run, recwarn):
+    assert search(run, "[[a]tep 4242 ", regex=True).total == 0
+    assert not recwarn
+
+
+def test_a_text_at_the_end_of_a_line_is_not_counted_with_the_next(run):
+    run.rank(1).stdout.write_text("end\nend end\n\nend")
+
+    assert [hit.offset for hit in search(run, "end", ranks=[1]).hits] == [0, 4, 13]

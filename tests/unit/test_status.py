@@ -1,6 +1,7 @@
 """What the live view is told of ranks, run and failure."""
 
 import json
+import os
 from pathlib import Path
 
 from ddpnb.monitor import RunView, fold, fold_end
@@ -35,17 +36,18 @@ def progress(rank, n, time):
 
 def test_a_rank_is_told_with_step_rate_and_how_long_it_has_been_quiet():
     records = [Event(rank=0, time=0.0, kind="start", data={"pid": 7})]
-    records += [metric(0, step, step / 4) for step in range(9)]
+    records += [metric(0, step, 98 + step / 4) for step in range(9)]
 
-    told = status.ranks(snapshot(*records), {}, now=130.0)
+    told = status.ranks(snapshot(*records), {}, now=103.0)
 
     assert told[0] == {
         "rank": 0,
         "state": "running",
         "step": 8,
         "rate": "4",
-        "quiet": "30 s",
+        "quiet": "3 s",
     }
+    assert "rate" not in status.ranks(snapshot(*records), {}, now=130.0)[0]  # it has come to a halt
     assert told[1] == {"rank": 1, "state": "starting"}
 
 
@@ -132,10 +134,8 @@ def test_a_gpu_is_told_with_the_ranks_that_hold_it():
 
 
 def test_the_use_of_a_process_is_read_and_a_gone_one_has_none():
-    import os
+    used = Usage().of([os.getpid(), 2**22 + 1, -5])
 
-    usage = Usage()
-
-    assert usage.of(os.getpid()).rss_bytes > 1 << 20
-    assert usage.of(os.getpid()).cpu_percent >= 0
-    assert usage.of(2**22 + 1) is None
+    assert list(used) == [os.getpid()]
+    assert used[os.getpid()].rss_bytes > 1 << 20
+    assert used[os.getpid()].cpu_percent >= 0

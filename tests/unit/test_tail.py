@@ -1,6 +1,8 @@
 """Log files as lines and events."""
 
+import itertools
 import json
+import math
 
 import pytest
 
@@ -9,7 +11,7 @@ from ddpnb.process import ProcessId
 from ddpnb.records import Event, LogLine, parse_events
 from ddpnb.rundir import RunDir
 from ddpnb.spec import LaunchSpec
-from ddpnb.tail import Tail, read_lines
+from ddpnb.tail import Tail, iter_lines, read_lines
 from ddpnb.timeline import Timeline
 
 
@@ -315,3 +317,93 @@ def test_nonsense_in_a_timeline_dates_nothing(run, nonsense):
 
     assert [(line.text, line.time) for line in Tail(run).poll()] == [("a", None)]
     assert [(line.text, line.time) for line in read_lines(run)] == [("a", None)]
+
+
+def test_reader_begins_again_where_a_file_was_cut(tmp_path):
+    path = tmp_path / "log"
+    path.write_text("one\ntwo\nthree\n")
+    reader = LineReader(path, 0, "stdout")
+    reader.read()
+
+    path.write_text("new\n")
+
+    said, line = reader.read()
+    assert said.text == "… log was cut or replaced; it is read from its start"
+    assert (line.text, line.offset) == ("new", 0)
+
+
+def test_reader_gives_no_more_lines_than_it_may_and_counts_the_others(tmp_path):
+    path = tmp_path / "log"
+    path.write_text("\n" * 1000 + "".join(f"{i}\n" for i in range(10)))
+    reader = LineReader(path, 0, "stdout")
+
+    said, *lines = reader.read(500, 4)
+
+    assert texts(lines) == ["6", "7", "8", "9"]
+    assert (said.text, said.stands_for) == (
+        "… 1,006 lines are passed over here; log has them",
+        1006,
+    )
+    assert sum(line.stands_for for line in [said, *lines]) == 1010
+
+
+def test_reader_goes_step_by_step_and_loses_nothing(tmp_path):
+    path = tmp_path / "log"
+    path.write_text("".join(f"line {i}\n" for i in range(1000)) + "x" * 500)
+    reader = LineReader(path, 0, "stdout")
+    lines, reads = [], 0
+
+    reader.behind = True
+    while reader.behind:
+        lines += reader.read(step=100)
+        reads += 1
+
+    assert texts(lines) == [f"line {i}" for i in range(1000)]
+    assert reader.unfinished().text == "x" * 500
+    assert reads > 90
+
+
+def test_lines_are_read_only_as_far_as_they_are_asked_for(run):
+    data = "".join(f"{i:07d}\n" for i in range(500_000))
+    run.rank(0).stdout.write_text(data)
+    run.rank(1).stdout.write_text("one\n")
+    run.timeline.write_text(tick(1.0, r1_stdout=4) + tick(2.0, r0_stdout=len(data)))
+
+    lines = iter_lines(run)
+
+    assert texts(itertools.islice(lines, 3)) == ["one", "0000000", "0000001"]
+    assert sum(1 for _ in lines) == 499_998
+
+
+def test_what_the_files_say_can_always_be_sent(run):
+    data = r'{"rank": 0, "time": 1.0, "kind": "metric", "step": 1, "data": {"a\ud800": 1.0}}' + "\n"
+    run.rank(0).events.write_text(data)
+
+    (event,) = Tail(run).poll()
+
+    assert json.dumps(list(event.data), ensure_ascii=False).encode() == b'["a\xef\xbf\xbd"]'
+
+
+@pytest.mark.parametrize("data", [
+    {"kind": "metric", "step": "x"},
+    {"kind": "metric", "step": 10**400},
+    {"kind": "metric", "step": 1, "data": {"loss": "low"}},
+    {"kind": "metric", "step": 1, "data": [1]},
+    {"kind": "progress", "data": {"n": "x"}},
+    {"kind": "start", "data": {"pid": "x"}},
+    {"kind": "metric", "time": "x"},
+])  # fmt: skip
+def test_events_that_no_reader_could_bear_are_passed_over(data):
+    good = json.dumps({"rank": 0, "time": 1.0, "kind": "note"})
+    bad = json.dumps({"rank": 0, "time": 1.0} | data)
+    deep = "[" * 100_000
+
+    assert [event.kind for event in parse_events(f"{good}\n{bad}\n{deep}\n".encode())] == ["note"]
+
+
+def test_a_metric_beyond_all_floats_is_infinite():
+    line = json.dumps({"rank": 0, "time": 1.0, "kind": "metric", "data": {"loss": -(10**400)}})
+
+    (event,) = parse_events(line.encode() + b"\n")
+
+    assert event.data == {"loss": -math.inf}

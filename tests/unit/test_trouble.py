@@ -11,6 +11,8 @@ from ddpnb.rundir import RunDir
 
 STACKS = 39
 
+STOP = "; a stop shows where in the script each rank is"
+
 
 class Process:
     """Takes the place of a ProcessId; remembers the signals."""
@@ -114,9 +116,9 @@ def test_silence_is_told_with_the_last_lines_and_less_and_less_often(tmp_path, t
         trouble.look(now)
 
     assert said == [
-        "no output from ranks 0, 1 for 120 s",
+        "no output from ranks 0, 1 for 120 s" + STOP,
         "  the last line of rank 0: epoch 3",
-        "no output from ranks 0, 1, 2 for 241 s",
+        "no output from ranks 0, 1, 2 for 241 s" + STOP,
         "  the last line of rank 0: epoch 3",
     ]
 
@@ -127,5 +129,5 @@ def test_after_new_output_silence_is_told_again(trouble, seen, said):
     trouble.look(QUIET_SECONDS + 2)
     trouble.look(2 * QUIET_SECONDS + 1)
 
-    told = "no output from ranks 0, 1, 2 for 120 s"
+    told = "no output from ranks 0, 1, 2 for 120 s" + STOP
     assert said == [told, "there is new output", told]

@@ -57,8 +57,8 @@ Examples:
 
 _LAB_HELP = """Copy the lessons to DIR (default: ddpnb-lessons) and open them in JupyterLab.
 
-A lesson that you have changed, or just run and saved, is never overwritten. What follows `--` goes
-to JupyterLab: ddpnb lab -- --no-browser --port 8890
+A lesson that you have changed, or just run and saved, is never overwritten. Every other option
+goes to JupyterLab, and all that follows `--`: ddpnb lab --no-browser --port=8890
 """
 
 _DEMO_HELP = """Run the first lesson from end to end and show what its ranks do.
@@ -104,14 +104,16 @@ class _RunCommand(click.Command):
 
 
 class _LabCommand(click.Command):
-    """Leaves what follows `--` to JupyterLab."""
+    """Leaves to JupyterLab what follows `--`, and every option that is none of ours."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line."""
-        ours, theirs = args, []
-        if "--" in args:
-            at = args.index("--")
-            ours, theirs = args[:at], args[at + 1 :]
+        at = args.index("--") if "--" in args else len(args)
+        ours, theirs = args[:at], args[at + 1 :]
+        known = {name for option in self.get_params(ctx) for name in option.opts}
+        others = [word for word in ours if word.startswith("-") and word not in known]
+        ours = [word for word in ours if word not in others]
+        theirs = [*others, *theirs]
         rest = super().parse_args(ctx, ours)
         ctx.params["jupyter_args"] = theirs
         return rest

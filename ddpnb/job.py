@@ -21,12 +21,34 @@ from ddpnb.rundir import RunDir
 from ddpnb.spec import LaunchSpec
 from ddpnb.tail import read_lines
 
-__all__ = ["Job"]
+__all__ = ["Job", "Metrics"]
 
 _POLL_SECONDS = 0.05
 _KEEPER = "ddpnb.launchers.supervise"
 
 logger = logging.getLogger(__name__)
+
+
+class Metrics(dict[str, list[Any]]):
+    """Columns of one length: rank, step, time (Unix, in seconds), and one for each metric.
+
+    None stands where a metric was not logged.
+    """
+
+    def to_pandas(self) -> Any:
+        """Return a pandas.DataFrame with these columns; ImportError where pandas is missing."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise ImportError("to_pandas() needs pandas: pip install pandas") from error
+        return pandas.DataFrame(self)
+
+
+class _Interrupted(asyncio.CancelledError):
+    """The cancelling of an `await job` that ends its run, told in one line by a notebook."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"Interrupted: {self}. What shall go on without its cell: job.detach() first."]
 
 
 class Job:
@@ -73,11 +95,10 @@ class Job:
         found = {rank: self.run.rank(rank).last("result") for rank in self.run.ranks()}
         return {rank: result for rank, result in found.items() if result is not None}
 
-    def metrics(self) -> dict[str, list[Any]]:
+    def metrics(self) -> Metrics:
         """Return all that was given to `log(...)` as columns: rank, step, time and one a metric."""
-        return metric_columns(
-            e for rank in self.run.ranks() for e in self.run.rank(rank).read_events()
-        )
+        events = (e for rank in self.run.ranks() for e in self.run.rank(rank).read_events())
+        return Metrics(metric_columns(events))
 
     def logs(
         self, rank: int | Literal["launcher"] | None = None, *, last: int | None = None
@@ -159,6 +180,7 @@ class Job:
             if not self._is_detached():
                 logger.warning("interrupted: stopping %s", self.run_id)
                 self.stop(wait=False)
+                raise _Interrupted(f"{self.run_id} is being stopped") from None
             raise
         # In a thread: all metrics of a long run take seconds to read, and the loop has other tasks.
         return await asyncio.to_thread(self._outcome)

@@ -112,6 +112,20 @@ OPTIONS: list[click.Parameter] = [
 _STANDALONE = click.Option(
     ["--standalone"], is_flag=True, hidden=True
 )  # torchrun's word for what is always so here
+
+
+def _refuse(_: click.Context, option: click.Parameter, value: object) -> None:
+    if value is not None:
+        raise click.UsageError(
+            f"{option.opts[0]} is for several machines, and this version of ddpnb launches on one:"
+            " leave it out, the ranks find each other on a free port"
+        )
+
+
+_OF_SEVERAL_MACHINES = [
+    click.Option([name], hidden=True, expose_value=False, callback=_refuse)
+    for name in ("--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--rdzv-conf", "--node-rank")
+]
 _JOB_NAME = click.Option(
     ["--as", "job_name"],
     default="job",
@@ -126,7 +140,7 @@ def command(name: str, *, in_notebook: bool) -> click.Command:
     extra: list[click.Parameter] = [_JOB_NAME] if in_notebook else []
     return click.Command(
         name,
-        params=[*OPTIONS, *extra, _STANDALONE, *_WORDS],
+        params=[*OPTIONS, *extra, _STANDALONE, *_OF_SEVERAL_MACHINES, *_WORDS],
         # Options end at TARGET: `train.py --lr 0.1` is the script's, also where we have an option
         # of that name.
         context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,11 @@ from ddpnb.exercises.script_runs import DEADLINE, ScriptRun, run_script
 __all__: list[str] = []
 
 _AS_READ = "The run did not get so far: this is judged by reading the script."
+# One word a line, `--name=value` or `--name` and its value.
+_C10D = re.compile(r"^--rdzv[-_]backend[=\n]c10d\n", re.MULTILINE)
+_FREE_PORT = re.compile(
+    r"^--rdzv[-_]endpoint[=\n](?:localhost|127\.0\.0\.1)(?::0)?\n", re.MULTILINE
+)
 _TABLE = [[(0, 0), (1, 1)], [(0, 2), (1, 3)]]
 
 
@@ -73,6 +79,7 @@ def check_command(line: Any) -> Verdict:
     words = _words_after_launcher(line)
     if words is None:
         return _not_yet("Begin with `torchrun`, or with the `python -m` that does the same.")
+    words = _own_meeting_place(words)
     try:
         asked = options.read(words, name="torchrun", in_notebook=False)
     except SpecError as error:
@@ -151,6 +158,16 @@ def _words_after_launcher(line: Any) -> list[str] | None:
     if words[:1] in (["python"], ["python3"]) and words[1:3] == ["-m", "torch.distributed.run"]:
         return words[3:]
     return None
+
+
+def _own_meeting_place(words: Sequence[str]) -> list[str]:
+    """Write the longer form of --standalone, which torchrun's own page shows, as --standalone."""
+    line = "\n".join(words)
+    for pattern in (_C10D, _FREE_PORT):
+        line, found = pattern.subn("", line, count=1)
+        if not found:
+            return list(words)
+    return ["--standalone", *line.split("\n")]
 
 
 def _not_yet(hint: str, detail: str = "") -> Verdict:

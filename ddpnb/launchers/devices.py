@@ -160,6 +160,9 @@ def _seen(visible: Sequence[Gpu], environ: Mapping[str, str]) -> str:
     return text if mask is None else f"{text}; CUDA_VISIBLE_DEVICES={mask!r}"
 
 
+_SMI_SECONDS = 30.0
+
+
 def _list_gpus() -> list[Gpu]:
     command = shutil.which("nvidia-smi")
     if command is None:
@@ -169,8 +172,9 @@ def _list_gpus() -> list[Gpu]:
             [command, "-L"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
-            timeout=60,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_SMI_SECONDS,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -232,3 +232,28 @@ def test_the_commands_for_runs_say_what_is_missing(words, message):
 def test_ps_and_clean_are_content_without_runs():
     assert run("ps").output == "no runs\n"
     assert run("clean", "--keep", "0").output == "removed 0 of 0 runs, 0 B\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "folder", "passed_on"),
+    [
+        (["--allow-root"], "ddpnb-lessons", ["--allow-root"]),
+        (["mine", "--port=9999", "--", "x.ipynb"], "mine", ["--port=9999", "x.ipynb"]),
+    ],
+)
+def test_lab_leaves_what_is_not_its_own_to_jupyterlab(words, folder, passed_on, monkeypatch):
+    seen = []
+    monkeypatch.setattr("ddpnb.lab.copy_lessons", lambda folder: f"copied to {folder}")
+    monkeypatch.setattr("ddpnb.lab.open_lab", lambda *args: seen.append(args))
+
+    done = CliRunner().invoke(main, ["lab", *words])
+
+    assert done.exit_code == 0, done.output
+    assert seen == [(Path(folder), passed_on)]
+
+
+def test_what_several_machines_need_is_refused_by_its_name():
+    done = CliRunner().invoke(main, ["run", "--rdzv-backend", "c10d", "train.py"])
+
+    assert done.exit_code == 2
+    assert "--rdzv-backend is for several machines" in done.output

@@ -195,6 +195,10 @@ def test_table_passes_for_two_machines():
         "torchrun --standalone --nproc-per-node 4 experiment.py hyperparams.yaml",
         "python -m torch.distributed.run --standalone --nproc_per_node 4 experiment.py"
         " hyperparams.yaml",
+        "torchrun --rdzv-backend=c10d --rdzv-endpoint=localhost:0 --nnodes=1 --nproc-per-node=4"
+        " experiment.py hyperparams.yaml",
+        "torchrun --nproc_per_node 4 --rdzv_endpoint localhost --rdzv_backend c10d experiment.py"
+        " hyperparams.yaml",
     ],
 )
 def test_command_passes_however_it_is_spelled(line: str):

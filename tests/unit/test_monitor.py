@@ -1,5 +1,10 @@
 """Records folded into a view."""
 
+import sys
+
+import pytest
+
+from ddpnb.job import Metrics
 from ddpnb.monitor import KEPT_LINES, RunView, fold, fold_end, metric_columns
 from ddpnb.records import Event, Exit, JobState, LogLine
 
@@ -70,3 +75,23 @@ def test_metric_columns_have_equal_lengths_and_none_for_gaps():
 
 def folded_note():
     return Event(rank=0, time=0.5, kind="note")
+
+
+def test_metrics_are_columns_and_a_data_frame_where_pandas_is():
+    import pandas
+
+    columns = Metrics({"rank": [0, 1], "step": [1, 1], "time": [1.0, 2.0], "loss": [0.5, None]})
+
+    frame = columns.to_pandas()
+
+    assert isinstance(frame, pandas.DataFrame)
+    assert list(frame.columns) == ["rank", "step", "time", "loss"]
+    assert frame["loss"].isna().tolist() == [False, True]
+    assert columns == dict(columns)
+
+
+def test_without_pandas_it_is_said_what_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+
+    with pytest.raises(ImportError, match="pip install pandas"):
+        Metrics().to_pandas()

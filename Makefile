@@ -5,7 +5,7 @@ ARGS ?=
 QUIET ?= --quiet
 RUN := .venv/bin/python
 # A launch keeps one core busy, and mostly waits on the other.
-SPREAD := --numprocesses 2 --dist loadscope --durations 15
+SPREAD := --numprocesses 3 --dist loadscope --durations 15
 INSTALL := $(RUN) -m pip install $(QUIET) --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help

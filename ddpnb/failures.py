@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
 from ddpnb.hints import hint
 from ddpnb.json_files import read_json
 from ddpnb.lines import plain_text, shown_text
+from ddpnb.missing import (
+    LOST_CONNECTION,
+    SAME_MOMENT_SECONDS,
+    TIMED_OUT,
+    last_text,
+    who_left_early,
+    with_wait,
+)
 from ddpnb.records import Exit, RankFailure
 from ddpnb.rundir import RunDir
 from ddpnb.spec import LaunchSpec
 from ddpnb.tail import read_lines
-from ddpnb.tracebacks import operation, place_in_stacks, place_in_traceback
 from ddpnb.words import signal_name
 
 __all__ = ["describe", "read_exits", "read_failures"]
 
-_SAME_MOMENT_SECONDS = 1.0
-_LEAVING_SECONDS = 10.0  # what Python may take to leave with torch in it
-# What gloo and NCCL say when another rank has left (torch 2.13).
-_LOST_CONNECTION = re.compile(
-    r"Connection (closed|reset) by|gloo/transport|ncclRemoteError|Broken pipe|NCCL.*abort"
-)
-_TIMED_OUT = re.compile(
-    r"Timed out waiting \d+ ?ms for|Watchdog caught collective operation timeout"
-)
-_TAIL_BYTES = 16_384
 _LAST_LINES = 5
 _FATAL = "Fatal Python error:"  # faulthandler's stacks follow
 _TRACEBACK = "Traceback (most recent call last):"
@@ -59,69 +55,17 @@ def read_failures(run: RunDir) -> list[RankFailure]:
     if not found or _launcher_was_killed(run, found):
         return _launcher_failure(run)
     found = _by_cause(found)
-    left = _who_left_early(run, spec, found)
-    first, *others = found if left is None else [left, *found]
+    left = who_left_early(run, spec, found, read_exits(run))
+    if left is not None:  # also where it was ended on its way out
+        found = [left, *(failure for failure in found if failure.rank != left.rank)]
+    first, *others = found
     failures = [first] + [
         other
         if (other.type, other.message) == (first.type, first.message) and first.type
         else replace(other, consequence_of=first.rank)
         for other in others
     ]
-    return [_with_wait(run, spec, failures), *failures[1:]]
-
-
-def _who_left_early(run: RunDir, spec: LaunchSpec, found: list[RankFailure]) -> RankFailure | None:
-    """Return the rank that had left with exit code 0 when another failed of missing it."""
-    first = next((f for f in found if f.time and _is_missing_another(run, f)), None)
-    if first is None or (first is not found[0] and not _is_a_consequence(found[0])):
-        return None
-    assert first.time is not None
-    # Connections close before a process has ended, on a busy machine long before.
-    lost = _LOST_CONNECTION.search(first.message) and not _TIMED_OUT.search(first.message)
-    before = first.time + (_LEAVING_SECONDS if lost else _SAME_MOMENT_SECONDS)
-    left = [e for e in read_exits(run) if e.exitcode == 0 and e.time is not None]
-    early = min(left, key=lambda exit_: exit_.time or 0.0, default=None)
-    if early is None or (early.time or 0.0) > before:
-        return None
-    place = place_in_traceback(first.traceback, spec.script, run.script)
-    during = (operation(first.traceback) or "a collective") + (f" ({place})" if place else "")
-    return RankFailure(
-        rank=early.rank,
-        time=early.time,
-        exitcode=0,
-        message=f"left with exit code 0 while rank {first.rank} was still in {during}",
-        hint=(
-            "all ranks must take part in every collective, `backward` of a DDP model included: look"
-            " for a loop, a `break`, a `return` or a sys.exit that depends on the rank or on its"
-            " own share of the data, and let the ranks agree first (an all_reduce of the flag)"
-        ),
-    )
-
-
-def _with_wait(run: RunDir, spec: LaunchSpec, failures: list[RankFailure]) -> RankFailure:
-    """Return the first failure; if it waited in vain, with what the others did meanwhile."""
-    first = failures[0]
-    if first.hint or not _TIMED_OUT.search(f"{first.message}\n{first.traceback}"):
-        return first
-    place = place_in_traceback(first.traceback, spec.script, run.script)
-    waited = f"rank {first.rank} waited in {operation(first.traceback) or 'a collective'}"
-    words = [waited + (f" ({place})" if place else "")]
-    for other in failures[1:]:
-        if other.rank is not None and other.rank != first.rank:
-            text = _last_text(run.rank(other.rank).stacks)
-            was_at = place_in_stacks(text, spec.script, run.script)
-            if was_at is not None:
-                words.append(f"rank {other.rank} had not come so far, it was at {was_at}")
-    advice = (
-        "do slow work before init_process_group or on all ranks alike, or give"
-        " init_process_group a longer timeout="
-    )
-    return replace(first, hint="; ".join([*words, advice]))
-
-
-def _is_missing_another(run: RunDir, failure: RankFailure) -> bool:
-    text = failure.message or _last_text(run.rank(failure.rank or 0).stderr)
-    return bool(_LOST_CONNECTION.search(text) or _TIMED_OUT.search(text))
+    return [with_wait(run, spec, failures), *failures[1:]]
 
 
 def _by_cause(failures: list[RankFailure]) -> list[RankFailure]:
@@ -132,7 +76,7 @@ def _by_cause(failures: list[RankFailure]) -> list[RankFailure]:
     soon that a busy machine shows both ends at once.
     """
     found = sorted(failures, key=lambda failure: (failure.time is None, failure.time or 0.0))
-    moment = (found[0].time or 0.0) + _SAME_MOMENT_SECONDS
+    moment = (found[0].time or 0.0) + SAME_MOMENT_SECONDS
     at_once = [f for f in found if f.time is not None and f.time <= moment]
     later = found[len(at_once) :]
     at_once.sort(key=_is_a_consequence)
@@ -142,7 +86,7 @@ def _by_cause(failures: list[RankFailure]) -> list[RankFailure]:
 def _is_a_consequence(failure: RankFailure) -> int:
     """Return 0 for a failure of its own, more the likelier it is that of another rank."""
     # gloo words a wait in vain like a lost connection, but that is a failure of its own.
-    if _LOST_CONNECTION.search(failure.message) and not _TIMED_OUT.search(failure.message):
+    if LOST_CONNECTION.search(failure.message) and not TIMED_OUT.search(failure.message):
         return 2
     return 1 if failure.signal == "SIGTERM" else 0  # as the launcher ends the others
 
@@ -186,7 +130,7 @@ def _failure(
         code = error["exitcode"]  # the launcher's SIGTERM met it on its way out
     died_of = signal_name(code)
     failure = RankFailure(rank=exit_.rank, time=exit_.time, exitcode=code, signal=died_of)
-    stderr = _last_text(run.rank(exit_.rank).stderr)
+    stderr = last_text(run.rank(exit_.rank).stderr)
     if error is not None:
         failure = replace(
             failure,
@@ -228,7 +172,7 @@ def _launcher_failure(run: RunDir) -> list[RankFailure]:
     ended = read_json(run.exit) or {}
     if ended.get("reason") or ended.get("returncode") in (0, None):
         return []
-    text = _last_text(run.launcher_log)
+    text = last_text(run.launcher_log)
     code = ended["returncode"]
     return [
         RankFailure(
@@ -266,18 +210,6 @@ def _shown(text: str) -> str:
     return "\n".join(plain_text(shown_text(line)) for line in data.split(b"\n"))
 
 
-def _last_text(path: Path) -> str:
-    """Return the end of a log as a terminal would show it."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - _TAIL_BYTES))
-            lines = file.read().split(b"\n")
-    except FileNotFoundError:
-        return ""
-    return "\n".join(shown_text(line) for line in (lines if size <= _TAIL_BYTES else lines[1:]))
-
-
 def _last_lines(run: RunDir, rank: int) -> list[str]:
     lines = [line.text for line in read_lines(run, [rank], last=_LAST_LINES)]
     return [f"  {_shown(line)}" for line in lines if line.strip()]
@@ -288,7 +220,7 @@ def _short(failure: RankFailure) -> str:
     if failure.signal == "SIGTERM" and not failure.type:
         return "ended by the launcher (SIGTERM)"
     text = failure.summary.splitlines()[0]
-    if _LOST_CONNECTION.search(failure.message):
+    if LOST_CONNECTION.search(failure.message):
         text = f"which lost its connection ({failure.type})"
     return text if len(text) <= 120 else text[:119] + "…"
 

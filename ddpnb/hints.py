@@ -90,7 +90,11 @@ def _of_signal(name: str, spec: LaunchSpec, oom_kills: int | None) -> str:
             " was; suspect a package that was built for another torch or another CPU"
         )
     if name == "SIGABRT":
-        return "native code gave up; its own last words stand in the rank's stderr"
+        return (
+            "native code gave up; its own last words stand in the rank's stderr. If they are"
+            " `terminate called without an active exception`, Python ended while threads of torch"
+            " still ran: call torch.distributed.destroy_process_group() before a rank leaves"
+        )
     if name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGXCPU", "SIGUSR1", "SIGUSR2"):
         return (
             "somebody outside this run sent the signal: a scheduler at its time limit, an"

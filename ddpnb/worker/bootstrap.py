@@ -101,12 +101,16 @@ def enter(run: RunDir, worker: Worker) -> Rank:
             "world_size": worker.world_size,
         },
     )
-    events = os.open(files.events, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    append_json_lines(events, [start.to_json()])
-    os.close(events)
+    _tell(files, start)
     return Rank(
         worker=worker, attempt=attempt, files=files, spec=run.read_spec(), snapshot=run.script
     )
+
+
+def _tell(files: RankDir, event: Event) -> None:
+    events = os.open(files.events, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    append_json_lines(events, [event.to_json()])
+    os.close(events)
 
 
 def _point_streams(files: RankDir) -> dict[str, int]:
@@ -140,8 +144,11 @@ def report_failures(rank: Rank, body: Callable[[], Any]) -> None:
     pid = os.getpid()
     try:
         body()
+        _tell_end(rank, pid)
     except SystemExit as error:
-        if error.code not in (None, 0) and os.getpid() == pid:
+        if error.code in (None, 0):
+            _tell_end(rank, pid)
+        elif os.getpid() == pid:
             _record(rank, error, f"SystemExit: {_message(error)}\n")
         raise
     except BaseException as error:
@@ -160,6 +167,16 @@ def report_failures(rank: Rank, body: Callable[[], Any]) -> None:
             print(f"ddpnb: {hint}", file=sys.stderr)
         sys.excepthook = lambda *_: None  # it is printed; let Python end as it always does
         raise
+
+
+def _tell_end(rank: Rank, pid: int) -> None:
+    """Say that the script is through: its launcher may end the process before Python has left."""
+    if os.getpid() != pid:
+        return
+    data = {"attempt": rank.attempt}
+    end = Event(rank=rank.worker.rank, time=time.time(), kind="end", data=data)
+    with contextlib.suppress(OSError):  # on a full disk nothing is to be said
+        _tell(rank.files, end)
 
 
 def _record(rank: Rank, error: BaseException, text: str, hint: str = "") -> None:

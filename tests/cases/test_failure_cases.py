@@ -47,11 +47,14 @@ def test_the_rank_that_left_with_exit_code_0_is_named(launcher):
     _, text, result = failed(code, launcher=launcher)
 
     first, other = result.failures
-    assert (first.rank, first.exitcode, first.consequence_of) == (1, 0, None)
+    assert (first.rank, first.consequence_of) == (1, None)
     assert (other.rank, other.consequence_of) == (0, 1)
-    assert "left with exit code 0 while rank 0 was still in all_reduce" in first.message
+    # On a busy machine its process is ended on its way out: by torchrun, or by torch's own threads.
+    assert first.exitcode in (0, -6, -15)
+    assert " while rank 0 was still in all_reduce" in first.message
     assert "dist.all_reduce(t)" in first.message
-    assert "  rank 1: nothing left to do" in text
+    if first.exitcode != -6:  # whose stacks are its last lines
+        assert "  rank 1: nothing left to do" in text
     assert "Ended as a consequence: rank 0, which lost its connection" in text
 
 

@@ -1,5 +1,7 @@
 """Which rank is named as the first to fail, from what is in a run folder."""
 
+import json
+
 import pytest
 
 from ddpnb.failures import describe, read_failures
@@ -66,6 +68,19 @@ def test_a_rank_that_had_raised_keeps_its_exit_code_when_sigterm_met_it_on_its_w
     (failure,) = read_failures(run)
 
     assert (failure.type, failure.exitcode, failure.signal) == ("ValueError", 1, None)
+
+
+@pytest.mark.parametrize("code", [-6, -15])
+def test_a_rank_that_was_through_and_was_ended_on_its_way_out_is_the_cause(run, code):
+    failed(run, (1, 10.0, LOST), (code, 10.1, None), (0, 20.0, None))
+    end = {"rank": 1, "time": 9.9, "kind": "end", "data": {"attempt": 0}}
+    run.rank(1).events.write_text(json.dumps(end) + "\n")
+
+    first, other = read_failures(run)
+
+    assert (first.rank, first.exitcode, first.consequence_of) == (1, code, None)
+    assert "came to the end of its script while rank 0 was still in" in first.message
+    assert (other.rank, other.consequence_of) == (0, 1)
 
 
 def test_the_error_of_a_spawned_child_is_the_cause(run):

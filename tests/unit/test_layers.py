@@ -16,8 +16,8 @@ TABLE = {
     4: "compare profile checkup diagnose exercises options usage",
     3: "job api plan sources run_list capture",
     2: "launchers worker",
-    1: "rundir rank_dir machine_lock lines timeline tail monitor process failures json_files hints"
-    " tracebacks log_search",
+    1: "rundir rank_dir machine_lock lines timeline tail monitor process failures missing"
+    " json_files hints tracebacks log_search",
     0: "words errors spec records call",
 }
 LINE = {room: line for line, rooms in TABLE.items() for room in rooms.split()}

@@ -186,7 +186,7 @@ class View {
     this.followButton = this.button("⤓ following", "ddpnb-follow", () => this.setFollow(!this.rows.follow));
     this.query = element("input", "ddpnb-query", {
       type: "search", placeholder: "search the whole log", "aria-label": "search the whole log",
-      keydown: (event) => { event.stopPropagation(); if (event.key === "Enter" && !event.repeat) this.search(); },
+      keydown: (event) => { own(event); if (event.key === "Enter" && !event.repeat) this.search(); },
     });
     this.regex = element("input", "", { type: "checkbox" });
     const regex = element("label", "ddpnb-muted", {}, this.regex, " regex");
@@ -310,7 +310,7 @@ class View {
     } else {
       this.field = element("input", "ddpnb-which", {
         "aria-label": "lines of ranks", title: "all, launcher, or ranks: 0-3, 7", change: () => this.pickWritten(this.field.value),
-        keydown: (event) => event.stopPropagation(),
+        keydown: own,
       });
       this.tabs.replaceChildren("lines of ranks ", this.field,
         this.button("all", "", () => this.choose(this.everyRank())), this.button("launcher", "", () => this.choose([LAUNCHER])));
@@ -525,6 +525,11 @@ class View {
     clearTimeout(this.saying);
     this.saying = setTimeout(() => { this.said.textContent = ""; }, 8000);
   }
+}
+
+/** Keep what is typed into a field from the notebook, whose commands are single letters; not Ctrl-S. */
+function own(event) {
+  if (!event.ctrlKey && !event.metaKey) event.stopPropagation();
 }
 
 /** Put lines of several writers in the order of their time; each writer's own order stays. */

@@ -145,7 +145,7 @@ WATCH = """(tabs) => {
   };
   const turn = async (rank) => {
     document.querySelector(`[role=tab][data-writer="${rank}"]`).click();
-    const own = new RegExp(`^(${rank} |LAST ${rank}|…)`);
+    const own = new RegExp(`^(${rank} |LAST ${rank}|…|nothing printed yet)`);
     await until(() => own.test(document.querySelector(".ddpnb-rows").innerText));
   };
   if (!tabs) setInterval(note, 50); // which takes its own time

@@ -28,7 +28,9 @@ _ELSEWHERE = "set DDPNB_RUNS to a folder on another disk"
 def disk(here: Here) -> Check:
     """Check the disk under the runs folder, which need not be there yet."""
     runs = runs_folder(here.environ)
-    place = next(path for path in (runs, *runs.parents) if path.is_dir())
+    place = next(path for path in (runs, *runs.parents) if os.path.lexists(path))
+    if not place.is_dir():
+        return Check("disk", "fail", f"{place} is no folder", _ELSEWHERE)
     kind = file_system(here.read("proc/self/mountinfo") or "", place)
     try:
         holes = _can_make_holes(place)

@@ -181,6 +181,26 @@ def test_lines_of_some_ranks_are_shown_together(lab: Lab, notebook: NotebookPage
     assert rows(notebook).split() == ["from", "1"]
 
 
+def test_a_ranks_log_is_downloaded_whole_and_its_lines_are_copied(
+    lab: Lab, notebook: NotebookPage
+):
+    short = "%%ddp -n 2 short.py\nimport os\nprint('ü from', os.environ['RANK'])\n"
+    notebook.open("%load_ext ddpnb", short, "await job")
+    notebook.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    notebook.run_all()
+    notebook.wait_for(".ddpnb-title", "succeeded")
+    choose(notebook, "rank 1")
+
+    with notebook.page.expect_download() as waiting:
+        notebook.page.locator(".ddpnb-download").click()
+    notebook.page.locator(".ddpnb-copy").click()
+    notebook.wait_for(".ddpnb-said", "copied")
+
+    assert waiting.value.suggested_filename.endswith("rank-1-stdout.log")
+    assert Path(waiting.value.path()).read_bytes() == "ü from 1\n".encode()
+    assert notebook.page.evaluate("() => navigator.clipboard.readText()") == "ü from 1"
+
+
 def test_a_detached_run_is_found_again_when_the_kernel_was_restarted(
     lab: Lab, notebook: NotebookPage
 ):

@@ -502,6 +502,14 @@ def test_disk(more, status):
     assert disk.judge_disk("/runs", **usual | more).status == status
 
 
+def test_a_file_in_the_place_of_the_runs_folder_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+
+    for runs in ("file", "file/runs"):
+        check = disk.disk(Here({"DDPNB_RUNS": str(tmp_path / runs)}))
+        assert (check.status, check.found) == ("fail", f"{tmp_path / 'file'} is no folder")
+
+
 def test_looking_at_the_disk_leaves_nothing_there(tmp_path):
     check = disk.disk(Here({"DDPNB_RUNS": str(tmp_path / "a b" / "runs")}))
 

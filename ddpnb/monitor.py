@@ -121,12 +121,17 @@ def fold(
     """
     ranks: dict[int, RankView] = dict(view.ranks)
     lines: dict[int | None, list[LogLine]] = {}
+    told: dict[int, dict[str, Any]] = {}
     for record in records:
         if isinstance(record, LogLine):
             lines.setdefault(record.rank, []).append(record)
         else:
-            old = ranks.get(record.rank, RankView(rank=record.rank))
-            ranks[record.rank] = replace(_with_event(old, record), last_time=now or old.last_time)
+            if record.rank not in told:
+                told[record.rank] = vars(ranks.get(record.rank, RankView(rank=record.rank))).copy()
+            _take_event(told[record.rank], record)
+    # One value a rank, not one an event: a run that is attached to late may have a million.
+    for number, values in told.items():
+        ranks[number] = RankView(**values | {"last_time": now or values["last_time"]})
     for rank, new in lines.items():
         if rank is not None:
             old = ranks.get(rank, RankView(rank=rank))
@@ -172,37 +177,32 @@ def metric_columns(events: Iterable[Event]) -> dict[str, list[Any]]:
     return columns | {name: [event.data.get(name) for event in rows] for name in names}
 
 
-def _with_event(rank: RankView, event: Event) -> RankView:
+def _take_event(rank: dict[str, Any], event: Event) -> None:
+    """Take an event into the fields of a RankView."""
+    data = event.data
     if event.kind == "start":
-        return replace(
-            rank,
-            started=event.time,
-            pid=event.data.get("pid"),
-            attempt=event.data.get("attempt", 0),
-            local_rank=event.data.get("local_rank", 0),
-        )
-    if event.kind == "metric":
-        return replace(
-            rank,
-            step=event.step,
-            step_time=event.time,
-            rate=_rate(rank, event),
-            metrics={**rank.metrics, **event.data},
-        )
-    if event.kind == "progress":
-        began = rank.progress_began
-        if began is None or rank.progress.get("name") != event.data.get("name"):
-            began = (event.time, int(event.data.get("n", 0)))
-        return replace(rank, progress=event.data, progress_began=began, progress_time=event.time)
-    return rank
+        rank["started"] = event.time
+        rank["pid"] = data.get("pid")
+        rank["attempt"] = data.get("attempt", 0)
+        rank["local_rank"] = data.get("local_rank", 0)
+    elif event.kind == "metric":
+        rank["rate"] = _rate(rank["rate"], rank["step"], rank["step_time"], event)
+        rank["step"], rank["step_time"] = event.step, event.time
+        rank["metrics"] = {**rank["metrics"], **data}
+    elif event.kind == "progress":
+        if rank["progress_began"] is None or rank["progress"].get("name") != data.get("name"):
+            rank["progress_began"] = (event.time, int(data.get("n") or 0))
+        rank["progress"], rank["progress_time"] = data, event.time
 
 
-def _rate(rank: RankView, event: Event) -> float | None:
+def _rate(
+    rate: float | None, step: int | None, step_time: float | None, event: Event
+) -> float | None:
     """Return steps a second after this metric, smoothed over about five of them."""
-    if rank.step is None or event.step is None or rank.step_time is None:
-        return rank.rate
-    steps, seconds = event.step - rank.step, event.time - rank.step_time
+    if step is None or event.step is None or step_time is None:
+        return rate
+    steps, seconds = event.step - step, event.time - step_time
     if steps <= 0 or seconds <= 0:
-        return rank.rate  # a second metric of the same step, or a clock that was set back
+        return rate  # a second metric of the same step, or a clock that was set back
     now = steps / seconds
-    return now if rank.rate is None else 0.8 * rank.rate + 0.2 * now
+    return now if rate is None else 0.8 * rate + 0.2 * now

@@ -181,9 +181,7 @@ def test_lines_of_some_ranks_are_shown_together(lab: Lab, notebook: NotebookPage
     assert rows(notebook).split() == ["from", "1"]
 
 
-def test_a_ranks_log_is_downloaded_whole_and_its_lines_are_copied(
-    lab: Lab, notebook: NotebookPage
-):
+def test_a_ranks_log_is_downloaded_whole_and_its_lines_are_copied(lab: Lab, notebook: NotebookPage):
     short = "%%ddp -n 2 short.py\nimport os\nprint('ü from', os.environ['RANK'])\n"
     notebook.open("%load_ext ddpnb", short, "await job")
     notebook.page.context.grant_permissions(["clipboard-read", "clipboard-write"])

@@ -172,20 +172,21 @@ def _launcher_failure(run: RunDir) -> list[RankFailure]:
     ended = read_json(run.exit) or {}
     if ended.get("reason") or ended.get("returncode") in (0, None):
         return []
-    text = last_text(run.launcher_log)
     code = ended["returncode"]
-    return [
-        RankFailure(
-            rank=None,
-            time=ended.get("ended"),
-            traceback=text,
-            exitcode=code,
-            signal=signal_name(code),
-            hint="the launcher's own output above says why no rank was started"
-            if code > 0
-            else "somebody outside this run ended the launcher, and the ranks ended with it",
-        )
-    ]
+    failure = RankFailure(
+        rank=None,
+        time=ended.get("ended"),
+        traceback=last_text(run.launcher_log),
+        exitcode=code,
+        signal=signal_name(code),
+    )
+    if code > 0:
+        why = "the launcher's own output above says why no rank was started"
+    elif ended.get("oom_kills") and failure.signal == "SIGKILL":
+        why = hint(failure, run.read_spec(), oom_kills=ended["oom_kills"])
+    else:
+        why = "somebody outside this run ended the launcher, and the ranks ended with it"
+    return [replace(failure, hint=why)]
 
 
 def _cause_in(text: str, failure: RankFailure) -> RankFailure:

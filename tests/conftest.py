@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 THIS_PROCESS = psutil.Process()
-NEEDS = {"browser", "gpu", "mount", "netns", "slurm"}
+NEEDS = {"browser", "cgroup", "gpu", "mount", "netns", "slurm"}
 
 T = TypeVar("T")
 

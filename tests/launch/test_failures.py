@@ -3,10 +3,14 @@
 import os
 import re
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 import ddpnb
+from tests.conftest import ROOT, require
 from tests.launch.scripts import script
 
 DEADLINE = 180
@@ -242,3 +246,61 @@ def test_the_cause_is_named_when_the_other_rank_waits_in_a_collective(end, cause
 
         assert f"First to fail: rank 1, {cause}" in text
         assert job.run.agent.exists()
+
+
+FILLS_MEMORY = """
+held = []
+print("filling", flush=True)
+while True:
+    held.append(b"x" * (1 << 20))
+"""
+IN_A_SMALL_CGROUP = """
+import os, sys
+with open(sys.argv[1] + "/cgroup.procs", "w") as file:
+    file.write(str(os.getpid()))
+import ddpnb
+try:
+    ddpnb.launch("train.py", launcher=ddpnb.Python()).wait(120)
+except ddpnb.WorkerFailedError as error:
+    print(error)
+"""
+
+
+@pytest.fixture
+def small_memory():
+    """A group of processes that have 200 MiB together; None where this user may make none."""
+    group = None
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "memory":
+            group = Path(f"/sys/fs/cgroup/memory{path}/ddpnb-{os.getpid()}")
+            limit = "memory.limit_in_bytes"
+        elif controllers == "":
+            group = group or Path(f"/sys/fs/cgroup{path}/ddpnb-{os.getpid()}")
+            limit = "memory.max"
+    try:
+        group.mkdir()
+        (group / limit).write_text(str(200 << 20))
+    except OSError:
+        if group.is_dir():
+            group.rmdir()
+        yield None
+        return
+    yield group
+    group.rmdir()
+
+
+def test_the_out_of_memory_killer_is_named_by_its_own_counter(small_memory):
+    require("cgroup", small_memory, "this user may not make a memory cgroup")
+    script(FILLS_MEMORY)
+
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_SMALL_CGROUP, str(small_memory)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+    )
+
+    assert "First to fail: rank 0, killed by SIGKILL" in done.stdout, done
+    assert "out-of-memory killer was at work while this run went on (1 killed)" in done.stdout

@@ -121,3 +121,15 @@ def test_a_rank_that_was_leaving_with_exit_code_0_is_the_cause(run, message, sec
     failures = failed(run, (1, 10.0, message), (0, 10.0 + seconds_later, None), (-15, 11.0, None))
 
     assert failures[0].rank == first
+
+
+@pytest.mark.parametrize(
+    ("oom_kills", "hint"), [(1, "out-of-memory killer was at work"), (0, "somebody outside")]
+)
+def test_a_launcher_that_was_killed_is_told_with_what_killed_it(run, oom_kills, hint):
+    ended = {"returncode": -9, "reason": None, "exits": [], "oom_kills": oom_kills}
+    write_json(run.exit, ended)
+
+    (failure,) = read_failures(run)
+
+    assert failure.rank is None and hint in failure.hint

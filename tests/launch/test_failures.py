@@ -269,15 +269,13 @@ except ddpnb.WorkerFailedError as error:
 @pytest.fixture
 def small_memory():
     """A group of processes that have 200 MiB together; None where this user may make none."""
-    group = None
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers == "memory":
-            group = Path(f"/sys/fs/cgroup/memory{path}/ddpnb-{os.getpid()}")
-            limit = "memory.limit_in_bytes"
-        elif controllers == "":
-            group = group or Path(f"/sys/fs/cgroup{path}/ddpnb-{os.getpid()}")
-            limit = "memory.max"
+    lines = (line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines())
+    paths = {controllers: path for _, controllers, path in lines}
+    if "memory" in paths:  # version 1
+        folder, limit = f"/sys/fs/cgroup/memory{paths['memory']}", "memory.limit_in_bytes"
+    else:
+        folder, limit = f"/sys/fs/cgroup{paths.get('', '')}", "memory.max"
+    group = Path(folder) / f"ddpnb-{os.getpid()}"
     try:
         group.mkdir()
         (group / limit).write_text(str(200 << 20))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import ddpnb
-from tests.conftest import ROOT, require
+from tests.conftest import ROOT, require, wait_until
 from tests.launch.scripts import script
 
 DEADLINE = 180
@@ -285,7 +285,15 @@ def small_memory():
         yield None
         return
     yield group
-    group.rmdir()
+    wait_until(lambda: is_removed(group), what="the group is empty")
+
+
+def is_removed(group: Path) -> bool:
+    try:
+        group.rmdir()
+    except OSError:  # a process is just leaving it
+        return False
+    return True
 
 
 def test_the_out_of_memory_killer_is_named_by_its_own_counter(small_memory):

@@ -73,10 +73,10 @@ def test_what_is_no_regular_expression_is_told(run, pattern):
 
 
 def test_an_expression_that_never_ends_is_given_up(run, monkeypatch):
-    monkeypatch.setattr(log_search, "SECONDS", 1.0)
+    monkeypatch.setattr(log_search, "SECONDS", 0.5)
     run.rank(1).stdout.write_text("a" * 64 + "\n")
 
-    assert "given up after 1 s" in search(run, "(a+)+$b", regex=True).trouble
+    assert "given up after 0.5 s" in search(run, "(a+)+$b", regex=True).trouble
 
 
 def test_the_lines_around_a_place_are_shown(run):

@@ -32,6 +32,7 @@ from ddpnb.rank_dir import RankDir
 from ddpnb.records import Event, Worker
 from ddpnb.rundir import RunDir
 from ddpnb.spec import LaunchSpec
+from ddpnb.worker.leave import run_and_leave
 
 __all__ = ["Rank", "enter", "load_script", "main", "report_failures"]
 
@@ -57,7 +58,7 @@ def main() -> None:
     """Be a rank from here to the end of the process."""
     run = RunDir(Path(os.environ["DDPNB_RUN"]))
     rank = enter(run, Worker.from_env())
-    report_failures(rank, lambda: _run(rank))
+    run_and_leave(lambda: report_failures(rank, lambda: _run(rank)))
 
 
 def enter(run: RunDir, worker: Worker) -> Rank:
@@ -171,12 +172,11 @@ def report_failures(rank: Rank, body: Callable[[], Any]) -> None:
 
 def _tell_end(rank: Rank, pid: int) -> None:
     """Say that the script is through: its launcher may end the process before Python has left."""
-    if os.getpid() != pid:
-        return
     data = {"attempt": rank.attempt}
     end = Event(rank=rank.worker.rank, time=time.time(), kind="end", data=data)
     with contextlib.suppress(OSError):  # on a full disk nothing is to be said
-        _tell(rank.files, end)
+        if os.getpid() == pid:
+            _tell(rank.files, end)
 
 
 def _record(rank: Rank, error: BaseException, text: str, hint: str = "") -> None:

@@ -23,6 +23,7 @@ from ddpnb.json_files import reserve, write_json
 from ddpnb.records import Worker
 from ddpnb.rundir import RunDir
 from ddpnb.worker.bootstrap import Rank, enter, load_script, report_failures
+from ddpnb.worker.leave import leave
 
 __all__ = ["be_rank", "main"]
 
@@ -72,6 +73,7 @@ def be_rank(local_rank: int, function: str) -> None:
     )
     rank = enter(run, Worker.from_env())
     report_failures(rank, lambda: _call(rank, function))
+    leave(0)  # what it raises, mp.spawn takes to the parent
 
 
 def _call(rank: Rank, function: str) -> None:

@@ -21,6 +21,8 @@ from collections.abc import Callable
 
 __all__ = ["leave", "run_and_leave"]
 
+_FILES = (io.TextIOBase, io.BufferedIOBase)
+
 
 def run_and_leave(body: Callable[[], object]) -> None:
     """Run what a rank is for, and end its process with the exit code that Python would give it."""
@@ -47,9 +49,10 @@ def leave(exitcode: int) -> None:
     try:
         threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as Python does
         atexit._run_exitfuncs()
-        # The script's own objects go while all of Python is there for them.
-        vars(sys.modules["__main__"]).clear()
-        gc.collect()
+        if threading.active_count() == 1:  # a daemon thread might still use them
+            # The script's own objects go while all of Python is there for them.
+            vars(sys.modules["__main__"]).clear()
+            gc.collect()
         _flush()
     finally:
         os._exit(exitcode)
@@ -57,8 +60,8 @@ def leave(exitcode: int) -> None:
 
 def _flush() -> None:
     """Write out every open file, of Python and of C."""
-    for one in gc.get_objects():
-        if issubclass(type(one), (io.TextIOBase, io.BufferedIOBase)):
-            with contextlib.suppress(Exception):  # closed, or a full disk: as at Python's own end
-                one.flush()
+    files = (one for one in gc.get_objects() if issubclass(type(one), _FILES))
+    for file in (*files, sys.stdout, sys.stderr):  # a script may have put others in their place
+        with contextlib.suppress(Exception):  # closed, or a full disk: as at Python's own end
+            file.flush()
     ctypes.CDLL(None).fflush(None)

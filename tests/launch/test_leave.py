@@ -27,6 +27,20 @@ def main():
 if __name__ == "__main__":
     main()
 """
+WITH_A_DAEMON = """
+import threading, time
+import torch
+
+word = "x"
+
+def use():
+    while True:
+        len(word)
+
+threading.Thread(target=use, daemon=True).start()
+unclosed = open("unclosed", "w")
+unclosed.write("written and not closed")
+"""
 MEET_AND_LEAVE = """
 import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -57,6 +71,14 @@ def test_what_a_script_can_rely_on_at_its_end_is_done(launcher, tmp_path):
     assert [text.count(words) for words in said] == [1, 1, 1, 1]
     assert text.index("a thread has ended") < text.index("atexit")
     assert (tmp_path / "unclosed.0").read_text() == "written and not closed"
+
+
+def test_a_daemon_thread_is_not_robbed_of_what_it_uses(tmp_path):
+    job = ddpnb.launch(script(WITH_A_DAEMON), launcher=ddpnb.Python())
+
+    assert job.wait(DEADLINE).state is ddpnb.JobState.SUCCEEDED
+    assert job.run.rank(0).stderr.read_text() == ""
+    assert (tmp_path / "unclosed").read_text() == "written and not closed"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sys
 
 import pytest
 
@@ -105,3 +106,21 @@ def test_clean_removes_ended_runs_and_never_a_live_one(ended, live):
     assert found.stdout.startswith("removed 1 of 2 runs, ")
     assert not ended.folder.exists()
     assert not live.done
+
+
+def test_a_fault_of_the_display_does_not_end_the_run(capsys):
+    from ddpnb.terminal.streams import Interrupts
+    from ddpnb.terminal.views import PlainView, watch
+
+    class Broken(PlainView):
+        def show(self, follower, records):
+            raise OverflowError("too much")
+
+    job = package.launch(script(COUNT), launcher=package.Python())
+    with Interrupts() as interrupts:
+        view = Broken(job, sys.stdout, sys.stderr)
+        assert watch(job, view, interrupts)
+
+    assert job.state is JobState.SUCCEEDED
+    said = capsys.readouterr().err
+    assert "the display has failed (OverflowError: too much); the run goes on" in said

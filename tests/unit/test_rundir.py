@@ -151,3 +151,17 @@ def test_write_json_leaves_no_temporary_file_and_keeps_odd_text(tmp_path):
 def test_runs_folder_can_be_moved(tmp_path, monkeypatch):
     assert runs_folder({}) == tmp_path / ".ddpnb" / "runs"
     assert runs_folder({"DDPNB_RUNS": "elsewhere"}) == tmp_path / "elsewhere"
+
+
+def test_an_id_that_is_taken_is_drawn_again_and_nobody_elses_run_is_touched(tmp_path, monkeypatch):
+    drawn = iter(["aaaa", "aaaa", "bbbb"])
+    monkeypatch.setattr("ddpnb.rundir.secrets.token_hex", lambda _: next(drawn))
+    monkeypatch.setattr("ddpnb.rundir.time.strftime", lambda _: "20260101-000000")
+    spec = LaunchSpec(name="t", script=tmp_path / "t.py")
+    first = RunDir.propose(tmp_path, "t")
+    first.create(spec, launcher={}, command={}, script=None, owner=None)
+
+    assert RunDir.propose(tmp_path, "t").run_id.endswith("bbbb")
+    with pytest.raises(RunDirError, match="File exists"):
+        RunDir(first.path).create(spec, launcher={}, command={}, script=None, owner=None)
+    assert first.run.exists()

@@ -111,24 +111,27 @@ class Rows {
     const height = this.root.clientHeight || 300;
     const first = Math.max(0, Math.floor(this.root.scrollTop / ROW_HEIGHT) - 5);
     const last = Math.min(count, Math.ceil((this.root.scrollTop + height) / ROW_HEIGHT) + 5);
-    const seen = new Set();
-    for (let i = first; i < last; i++) {
-      const row = i < this.rows.length ? this.rows[i] : this.tail[i - this.rows.length];
-      seen.add(i);
-      const there = this.nodes.get(i);
-      if (there && there.row === row) continue;
-      if (there) there.remove();
-      const node = this.draw(row);
-      node.row = row;
-      node.classList.add("ddpnb-row");
-      node.style.top = `${i * ROW_HEIGHT}px`;
-      this.nodes.set(i, this.space.appendChild(node));
-      this.longest = Math.max(this.longest, node.textContent.length);
-    }
     for (const [i, node] of this.nodes) {
-      if (seen.has(i)) continue;
+      if (first <= i && i < last) continue;
       node.remove();
       this.nodes.delete(i);
+    }
+    // From the bottom up, each before the one below it: text is copied and read out in the
+    // order of the page's elements, wherever they are drawn.
+    let below = null;
+    for (let i = last - 1; i >= first; i--) {
+      const row = i < this.rows.length ? this.rows[i] : this.tail[i - this.rows.length];
+      let node = this.nodes.get(i);
+      if (!node || node.row !== row) {
+        node?.remove();
+        node = this.space.insertBefore(this.draw(row), below);
+        node.row = row;
+        node.classList.add("ddpnb-row");
+        node.style.top = `${i * ROW_HEIGHT}px`;
+        this.nodes.set(i, node);
+        this.longest = Math.max(this.longest, node.textContent.length);
+      }
+      below = node;
     }
     this.space.style.minWidth = `${this.longest + 2}ch`;
   }

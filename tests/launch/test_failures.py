@@ -130,9 +130,14 @@ def test_the_first_rank_to_fail_is_the_cause_and_the_others_are_consequences():
 
 
 def test_one_error_on_all_ranks_is_told_once():
-    # Without SIGTERM, with which torchrun would end the slower rank before it fails too.
+    # Without SIGTERM, with which torchrun would end the slower rank before it fails too; and
+    # nobody fails before all are past the line that sees to that.
     code = (
-        "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "import os, pathlib, signal, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "pathlib.Path('up.' + os.environ['RANK']).touch()\n"
+        "while not all(pathlib.Path(f'up.{rank}').exists() for rank in (0, 1)):\n"
+        "    time.sleep(0.01)\n"
         "raise ValueError('all of us')\n"
     )
 

@@ -30,7 +30,7 @@ def test_one_fault_left_in_fails_its_own_check_and_no_other(fault: str):
     assert [name for name, verdict in verdicts.items() if not verdict.passed] == [fault]
     assert HINTS[fault] in verdicts[fault].hint
     assert "plain Python" in verdicts[fault].detail
-    assert ERRORS.get(fault, "came to its end") in verdicts[fault].detail
+    assert any(seen in verdicts[fault].detail for seen in ERRORS.get(fault, ["came to its end"]))
     assert f"Still open: {fault}." in check("02-repair", "guide.py", deadline=DEADLINE).hint
     assert len(ddpnb.runs()) == 1, "one run for all the checks of one text"
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ddpnb.checkup import doctor
     from ddpnb.errors import DdpnbError, WorkerFailedError
     from ddpnb.job import Job
+    from ddpnb.launchers.cold import Cold
     from ddpnb.launchers.python import Python
     from ddpnb.launchers.spawn import Spawn
     from ddpnb.launchers.torchrun import Torchrun
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Cold",
     "DdpnbError",
     "Job",
     "JobState",
@@ -44,6 +46,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Cold": "ddpnb.launchers.cold",
     "DdpnbError": "ddpnb.errors",
     "Job": "ddpnb.job",
     "JobState": "ddpnb.records",

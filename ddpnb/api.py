@@ -17,6 +17,7 @@ from typing import Any
 from ddpnb.errors import LaunchError, SpecError
 from ddpnb.job import Job
 from ddpnb.launchers.base import Command, Launcher, clean_environment, python
+from ddpnb.launchers.cold import Cold
 from ddpnb.launchers.ports import is_taken
 from ddpnb.launchers.python import Python
 from ddpnb.launchers.spawn import Spawn
@@ -32,6 +33,7 @@ __all__ = ["attach", "dryrun", "launch", "on_job", "rerun", "runs", "start"]
 logger = logging.getLogger(__name__)
 
 _LAUNCHERS: dict[str, Callable[..., Launcher]] = {
+    "cold": Cold,
     "torchrun": Torchrun,
     "spawn": Spawn,
     "python": Python,

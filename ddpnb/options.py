@@ -12,6 +12,7 @@ import click
 
 from ddpnb.errors import SpecError
 from ddpnb.launchers.base import Launcher
+from ddpnb.launchers.cold import Cold
 from ddpnb.launchers.python import Python
 from ddpnb.launchers.spawn import Spawn
 from ddpnb.launchers.torchrun import Torchrun
@@ -54,7 +55,7 @@ OPTIONS: list[click.Parameter] = [
     ),
     click.Option(
         ["--launcher"],
-        type=click.Choice(["torchrun", "spawn", "python"]),
+        type=click.Choice(["torchrun", "cold", "spawn", "python"]),
         default="torchrun",
         show_default=True,
         help="What starts the ranks.",
@@ -232,7 +233,7 @@ def _launcher(given: dict[str, Any]) -> Launcher:
     for option, kinds in (
         ("function", ("spawn",)),
         ("max_restarts", ("torchrun",)),
-        ("master_port", ("torchrun", "spawn")),
+        ("master_port", ("torchrun", "cold", "spawn")),
     ):
         if given[option] is not None and kind not in kinds:
             raise SpecError(
@@ -241,6 +242,8 @@ def _launcher(given: dict[str, Any]) -> Launcher:
             )
     if kind == "python":
         return Python()
+    if kind == "cold":
+        return Cold(master_port=given["master_port"])
     if kind == "spawn":
         return Spawn(function=given["function"] or "main", master_port=given["master_port"])
     return Torchrun(max_restarts=given["max_restarts"] or 0, master_port=given["master_port"])

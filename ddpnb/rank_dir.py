@@ -35,6 +35,7 @@ class RankDir:
         self.stderr = path / "stderr.log"
         self.events = path / "events.jsonl"
         self.stacks = path / "stacks.log"
+        self.elastic_error = path / "torchelastic-error.json"
         self.streams = (
             StreamFile(f"{rank}/stdout", rank, "stdout", self.stdout),
             StreamFile(f"{rank}/stderr", rank, "stderr", self.stderr),

@@ -36,6 +36,8 @@ class Command:
     cwd: Path
     interrupt: Literal["launcher", "ranks"]
     """Who gets the SIGINT of a stop: the launched process, which passes it on, or each rank."""
+    per_rank: bool = False
+    """Whether the command line runs once for each rank, with torchrun's variables; else once."""
     port: int | Literal["free"] | None = None
     """The ranks' MASTER_PORT: chosen by the user, reserved at the start ("free"), or not needed."""
     plain: str
@@ -50,6 +52,7 @@ class Command:
             "env": dict(self.env),
             "cwd": str(self.cwd),
             "interrupt": self.interrupt,
+            "per_rank": self.per_rank,
             "port": self.port,
             "plain": self.plain,
         }

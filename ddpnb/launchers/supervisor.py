@@ -8,18 +8,17 @@ from __future__ import annotations
 import os
 import selectors
 import signal
-import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from ddpnb.json_files import read_json, write_json
+from ddpnb.launchers.children import Children
 from ddpnb.launchers.log_cap import LogCap
 from ddpnb.launchers.memory import oom_kills
-from ddpnb.launchers.ports import reserve_port
+from ddpnb.launchers.stopping import Stopping
 from ddpnb.launchers.tree import (
-    TERM_SECONDS,
     become_subreaper,
     die_with_parent,
     ignore_terminal,
@@ -32,7 +31,7 @@ from ddpnb.launchers.watch import Watch
 from ddpnb.process import ProcessId, descendants
 from ddpnb.rundir import RunDir
 
-__all__ = ["ORDERS", "Supervisor"]
+__all__ = ["ORDERS", "Born", "Supervisor"]
 
 ORDERS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """Stop (twice: the same, for two may ask while the ranks save), detach, kill now."""
@@ -40,14 +39,28 @@ ORDERS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 TICK = 0.1
 LIFE_SECONDS = 10.0
 """How often readers on other machines are shown that this run is alive."""
+STACKS_TICK = 0.005
+"""The same while ranks write down where they are: they end as soon as they have."""
 LINGER_SECONDS = 1.0
 """Seconds for helpers of ended ranks to leave by themselves, as Python's resource tracker does."""
 
 
-class Supervisor:
-    """The keeper's child: one loop over pidfds, signals and a tick. Owns the launched command."""
+class Born(BaseException):
+    """Raised in a process that was forked to be a rank: it leaves the supervisor's frames by it."""
 
-    def __init__(self, run: RunDir, keeper: ProcessId | None) -> None:
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.environ = environ
+
+
+class Supervisor:
+    """The keeper's child: one loop over pidfds, signals and a tick. Owns the launched command.
+
+    Args:
+        forks: whether ranks are forked from this process, which has torch imported; `main` then
+            raises Born in each of them.
+    """
+
+    def __init__(self, run: RunDir, keeper: ProcessId | None, *, forks: bool = False) -> None:
         self.run = run
         self.keeper = keeper
         self.command: dict[str, Any] = read_json(run.command) or {}
@@ -60,16 +73,25 @@ class Supervisor:
         self.trouble = Trouble(run, self.watch, say)
         self.log_cap = LogCap(run, self.spec.get("max_log_bytes"))
         self.oom_kills_before = oom_kills()
-        self.launcher: subprocess.Popen[bytes] | None = None
-        self.returncode: int | None = None
+        self.children = Children(
+            run=run,
+            command=self.command,
+            nproc=self.spec["nproc_per_node"],
+            fork=self._fork if forks else None,
+        )
         self.started: float | None = None
         self.started_monotonic = 0.0
         self.shown_life_at = 0.0
         self.reason: str | None = None
         self.failed_before = False
         """Whether a rank had failed when the stop came: then that is how the run ended."""
-        self.stage: str | None = None
-        self.next_stage_at = 0.0
+        self.stopping = Stopping(
+            self.watch,
+            self.children,
+            self.trouble,
+            interrupt=self.command["interrupt"],
+            grace=float(self.spec["grace"]),
+        )
         self.orders: list[int] = []
 
     def main(self, tell: int) -> dict[str, Any]:
@@ -83,11 +105,12 @@ class Supervisor:
             self._tick()
             self._obey()
             self._check_others()
-            if self.launcher is None and self.reason is None and self._may_start():
+            if self.started is None and self.reason is None and self._may_start():
                 self._start()
-            self._stop_further()
+            self.stopping.go_on()
             if self.reason is None:
                 self.trouble.look(time.monotonic())
+                self.stopping.end_the_others()
         self._end_leftovers()
         self._look()
         return self._ending(None if self.failed_before else self.reason)
@@ -116,7 +139,8 @@ class Supervisor:
         os.close(fd)
 
     def _tick(self) -> None:
-        for key, _ in self.selector.select(TICK):
+        tick = STACKS_TICK if self.stopping.waits_for_stacks else TICK
+        for key, _ in self.selector.select(tick):
             if key.data == self.watch.ended:
                 self.selector.unregister(key.fd)
             key.data(key.fd)
@@ -132,15 +156,12 @@ class Supervisor:
             say(said)
 
     def _note_exit(self, pid: int, exitcode: int) -> None:
-        if self.launcher is not None and pid == self.launcher.pid:
-            self.launcher.returncode = self.returncode = exitcode
+        self.children.note(pid, exitcode)
         self.watch.reaped(pid, exitcode)
 
-    def _has_ended(self) -> bool:
-        return self.launcher is not None and self.launcher.returncode is not None
-
     def _is_over(self) -> bool:
-        return self._has_ended() or (self.launcher is None and self.reason is not None)
+        nothing_began = not self.children.exitcodes and self.reason is not None
+        return self.children.have_ended or nothing_began
 
     def _obey(self) -> None:
         while self.orders:
@@ -149,10 +170,10 @@ class Supervisor:
                 self.owner = None
                 self._write_processes()
                 continue
-            if self.reason is None and not self._has_ended():
+            if self.reason is None and not self.children.have_ended:
                 self._stop("stopped")
-            if order == signal.SIGUSR2 or self._has_ended():
-                self._kill()  # also what lingers after the end, which keeps its own outcome
+            if order == signal.SIGUSR2 or self.children.have_ended:
+                self.stopping.kill()  # also what lingers after the end, which keeps its own outcome
 
     def _check_keeper(self) -> None:
         if self.keeper is not None and not self.keeper.is_alive():
@@ -160,7 +181,7 @@ class Supervisor:
 
     def _check_others(self) -> None:
         self._check_keeper()
-        if self.reason is not None or self._has_ended():
+        if self.reason is not None or self.children.have_ended:
             return
         if self.owner is not None and not self.owner.is_alive():
             self._stop("owner died")
@@ -184,7 +205,7 @@ class Supervisor:
         now = oom_kills()
         known = now is not None and self.oom_kills_before is not None
         return {
-            "returncode": self.returncode,
+            "returncode": self.children.returncode,
             "reason": reason,
             "started": self.started,
             "ended": time.time(),
@@ -196,75 +217,35 @@ class Supervisor:
         return all(run.is_over() for run in self.after)
 
     def _start(self) -> None:
-        env = dict(os.environ) | self.command["env"]
-        port = self.command["port"]
-        argv = self.command["argvs"][0]
-        me = os.getpid()
-        try:
-            if port is not None:
-                env["DDPNB_MASTER_PORT"] = str(reserve_port() if port == "free" else port)
-            self.launcher = subprocess.Popen(
-                argv,
-                env=env,
-                cwd=self.command["cwd"],
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-                preexec_fn=lambda: die_with_parent(me),  # safe: this process has one thread
-            )
-        except OSError as error:
-            self.reason = f"could not start {argv[0]} in {self.command['cwd']}: {error.strerror}"
-            say(self.reason)
-            return
+        argv, cwd = self.command["argvs"][0], self.command["cwd"]
         self.started, self.started_monotonic = time.time(), time.monotonic()
+        try:
+            self.children.start()
+        except OSError as error:
+            self.started = None
+            self.reason = f"could not start {argv[0]} in {cwd}: {error.strerror}"
+            say(self.reason)
+            self.children.signal(signal.SIGKILL)  # those that had been started
+            return
         self._write_processes()
 
+    def _fork(self, environ: Mapping[str, str]) -> int:
+        me = os.getpid()
+        pid = os.fork()
+        if pid != 0:
+            return pid
+        die_with_parent(me)
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        self.selector.close()
+        self.children.forget()
+        raise Born(environ)
+
     def _stop(self, reason: str) -> None:
-        """Begin the polite stop: SIGINT to the ranks, through the agent where there is one."""
         self.reason = reason
-        if self.launcher is None:
-            return
-        self.failed_before = bool(self.watch.with_error())
-        grace = float(self.spec["grace"])
-        say(f"{reason}: SIGINT now, SIGTERM after {grace:g} s, then SIGKILL")
-        self.stage, self.next_stage_at = "interrupt", time.monotonic() + grace
-        if self.command["interrupt"] == "launcher" or not self.watch.alive():
-            self._signal_launcher(signal.SIGINT)
-        else:
-            self._interrupt_ranks()
-
-    def _interrupt_ranks(self) -> None:
-        """Send SIGINT once to each rank, also to one that begins after the order to stop."""
-        for rank in self.watch.alive():
-            if not rank.interrupted:
-                rank.interrupted = True
-                rank.process.send(signal.SIGINT)
-
-    def _stop_further(self) -> None:
-        if self.stage == "interrupt" and self.command["interrupt"] == "ranks":
-            self._interrupt_ranks()
-        if self.stage is None or time.monotonic() < self.next_stage_at:
-            return
-        if self.stage == "interrupt":
-            say("SIGTERM to the ranks that are left")
-            self.stage, self.next_stage_at = "terminate", time.monotonic() + TERM_SECONDS
-            alive = self.watch.alive()
-            for rank in alive:
-                rank.process.send(signal.SIGTERM)
-            if not alive:
-                self._signal_launcher(signal.SIGTERM)
-        else:
-            self._kill()
-
-    def _kill(self) -> None:
-        if self.stage != "kill":
-            say("SIGKILL to everything that is left")
-        self.stage = "kill"
-        for process in descendants(os.getpid()):
-            process.send(signal.SIGKILL)
-
-    def _signal_launcher(self, signum: int) -> None:
-        if self.launcher is not None and self.launcher.returncode is None:
-            os.kill(self.launcher.pid, signum)  # our own child, not reaped yet
+        if self.children.exitcodes:
+            self.failed_before = bool(self.watch.with_error())
+            self.stopping.begin(reason)
 
     def _end_leftovers(self) -> None:
         """Let the helpers of ended ranks leave by themselves, then make them."""
@@ -272,7 +253,7 @@ class Supervisor:
         told = False
         while left := descendants(os.getpid()):
             waited = time.monotonic() - begun
-            if self.stage == "kill" or waited > 2 * LINGER_SECONDS:
+            if self.stopping.stage == "kill" or waited > 2 * LINGER_SECONDS:
                 return  # the keeper sweeps
             if waited > LINGER_SECONDS and not told:
                 told = True
@@ -283,7 +264,8 @@ class Supervisor:
             self._check_keeper()
 
     def _write_processes(self) -> None:
-        launcher = None if self.launcher is None else ProcessId.of(self.launcher.pid)
+        pid = self.children.launcher
+        launcher = None if pid is None else ProcessId.of(pid)
         supervisor = ProcessId.of(os.getpid())
         assert self.keeper is not None and supervisor is not None
         write_json(

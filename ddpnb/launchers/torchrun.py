@@ -13,7 +13,7 @@ from ddpnb.launchers.tree import TERM_SECONDS
 from ddpnb.rundir import RunDir
 from ddpnb.spec import LaunchSpec
 
-__all__ = ["Torchrun", "check_port"]
+__all__ = ["Torchrun", "check_port", "plain_torchrun"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,21 +84,23 @@ class Torchrun:
             cwd=spec.cwd,
             interrupt="launcher",
             port=self.master_port or "free",
-            plain=plain_line(self._plain_argv(spec), spec),
+            plain=plain_torchrun(
+                spec, master_port=self.master_port, max_restarts=self.max_restarts
+            ),
         )
 
-    def _plain_argv(self, spec: LaunchSpec) -> list[str]:
-        argv = ["torchrun"]
-        argv += (
-            ["--standalone"]
-            if self.master_port is None
-            else ["--master-port", str(self.master_port)]
-        )
-        argv += ["--nproc-per-node", str(spec.nproc_per_node)]
-        if self.max_restarts:
-            argv += ["--max-restarts", str(self.max_restarts)]
-        argv += ["-m", spec.module] if spec.module else [str(spec.script)]
-        return argv + list(spec.args)
+
+def plain_torchrun(
+    spec: LaunchSpec, *, master_port: int | None = None, max_restarts: int = 0
+) -> str:
+    """Return the shell line that starts the same ranks with torchrun alone."""
+    argv = ["torchrun"]
+    argv += ["--standalone"] if master_port is None else ["--master-port", str(master_port)]
+    argv += ["--nproc-per-node", str(spec.nproc_per_node)]
+    if max_restarts:
+        argv += ["--max-restarts", str(max_restarts)]
+    argv += ["-m", spec.module] if spec.module else [str(spec.script)]
+    return plain_line([*argv, *spec.args], spec)
 
 
 def check_port(port: int | None) -> None:

@@ -39,6 +39,8 @@ class Trouble:
     say: Callable[[str], None]
     _raised: dict[tuple[int, int], float] = field(default_factory=dict)
     """Ranks that have recorded an error: since when, or infinity once they have been killed."""
+    _asked: dict[int, int] = field(default_factory=dict)
+    """Ranks that were asked for their stacks: how long stacks.log was at the last look."""
     _told_alone: set[tuple[int, int]] = field(default_factory=set)
     _quiet_from: float = QUIET_SECONDS
 
@@ -64,7 +66,19 @@ class Trouble:
             return
         for rank in alive:
             if rank.stacks_signal is not None and rank not in failed:
+                self._asked[rank.rank] = 0
                 rank.process.send(rank.stacks_signal)
+
+    def waits_for_stacks(self) -> bool:
+        """Return whether a rank that was asked for its stacks may still be writing them."""
+        alive = {rank.rank for rank in self.watch.alive()}
+        waits = False
+        for rank, known in self._asked.items():
+            stacks = self.run.rank(rank).stacks
+            size = stacks.stat().st_size if stacks.exists() else 0
+            waits = waits or (rank in alive and (size == 0 or size != known))
+            self._asked[rank] = size
+        return waits
 
     def _end_who_cannot_end(self, alive: list[RankProcess], now: float) -> None:
         for rank in alive:

@@ -19,6 +19,7 @@ from torch.multiprocessing.spawn import (
 )
 
 from ddpnb.call import FILLED, Parameters, arguments
+from ddpnb.contract import rank_variables
 from ddpnb.json_files import reserve, write_json
 from ddpnb.records import Worker
 from ddpnb.rundir import RunDir
@@ -54,23 +55,7 @@ def be_rank(local_rank: int, function: str) -> None:
     """Be one rank: what mp.spawn calls in each process."""
     run = RunDir(Path(os.environ["DDPNB_RUN"]))
     world_size = run.read_spec().nproc_per_node
-    # The contract of torchrun, whoever starts the rank.
-    os.environ.update(
-        RANK=str(local_rank),
-        LOCAL_RANK=str(local_rank),
-        ROLE_RANK=str(local_rank),
-        GROUP_RANK="0",
-        WORLD_SIZE=str(world_size),
-        LOCAL_WORLD_SIZE=str(world_size),
-        ROLE_WORLD_SIZE=str(world_size),
-        GROUP_WORLD_SIZE="1",
-        ROLE_NAME="default",
-        MASTER_ADDR="127.0.0.1",
-        TORCHELASTIC_RESTART_COUNT="0",
-        TORCHELASTIC_MAX_RESTARTS="0",
-        TORCHELASTIC_RUN_ID=run.run_id,
-        TORCHELASTIC_USE_AGENT_STORE="False",
-    )
+    os.environ.update(rank_variables(local_rank, world_size, run.run_id, os.environ))
     rank = enter(run, Worker.from_env())
     report_failures(rank, lambda: _call(rank, function))
     leave(0)  # what it raises, mp.spawn takes to the parent

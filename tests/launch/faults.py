@@ -33,6 +33,7 @@ from tests.launch.fault_scenes import (
 __all__ = ["FAULTS", "LAUNCHERS", "LEFT_SECONDS", "Fault", "Outcome", "strike"]
 
 LAUNCHERS: dict[str, Launcher] = {
+    "cold": ddpnb.Cold(),
     "torchrun": ddpnb.Torchrun(),
     "spawn": ddpnb.Spawn(),
     "python": ddpnb.Python(),
@@ -78,6 +79,8 @@ class Fault:
     """What `Outcome.cause` must begin with; {last} stands for the last rank."""
     python: tuple[str, str] | None = None
     """State and cause under Python(), where they differ."""
+    launchers: tuple[str, ...] = tuple(LAUNCHERS)
+    """Those that have what is struck."""
     rounds: int = 5
     cell: str | None = None
     """What a notebook's cell does meanwhile; None: the run belongs to no notebook."""
@@ -135,6 +138,7 @@ FAULTS = [
     Fault(name="keeper and supervisor SIGKILL", act=_kill_both, state=LOST),
     Fault(
         name="launcher SIGKILL",
+        launchers=("torchrun", "spawn", "python"),
         act=_kill("launcher"),
         state="failed",
         cause="launcher: killed by SIGKILL",

@@ -11,10 +11,10 @@ import pytest
 import ddpnb
 from tests.conftest import require, wait_until
 from tests.launch.fault_scenes import DEADLINE, environment, scene_of
-from tests.launch.faults import FAULTS, LAUNCHERS, strike
+from tests.launch.faults import FAULTS, strike
 from tests.launch.scripts import SAY_RANK, script
 
-STRUCK = [(fault, launcher) for fault in FAULTS for launcher in LAUNCHERS]
+STRUCK = [(fault, launcher) for fault in FAULTS for launcher in fault.launchers]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The three launchers give the same streams, the same contract and the same run folder."""
+"""All launchers give the same streams, the same contract and the same run folder."""
 
 import json
 import os
@@ -33,7 +33,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize(
-    "launcher", [ddpnb.Torchrun(), ddpnb.Spawn(), ddpnb.Python()], ids=lambda value: value.name
+    "launcher",
+    [ddpnb.Torchrun(), ddpnb.Cold(), ddpnb.Spawn(), ddpnb.Python()],
+    ids=lambda value: value.name,
 )
 def test_ranks_get_the_contract_of_torchrun(launcher, tmp_path, monkeypatch):
     monkeypatch.setenv("RANK", "7")

@@ -9,6 +9,7 @@ import pytest
 
 from ddpnb.errors import SpecError
 from ddpnb.launchers.base import clean_environment
+from ddpnb.launchers.cold import Cold
 from ddpnb.launchers.python import Python
 from ddpnb.launchers.spawn import Spawn
 from ddpnb.launchers.torchrun import Torchrun
@@ -38,6 +39,7 @@ def spec(**changes):
         ("torchrun_module", Torchrun(), {"script": None, "module": "mypkg.train"}),
         ("torchrun_restarts_port", Torchrun(max_restarts=2, master_port=29500), {"grace": 2.5}),
         ("torchrun_gpus", Torchrun(), {"device": "cuda", "gpus": ("2", "3"), "env": {"A": "b c"}}),
+        ("cold", Cold(), {}),
         ("spawn", Spawn(function="train"), {"args": ("0.5",)}),
         ("python", Python(), {"nproc_per_node": 1, "threads": 4}),
     ],

@@ -18,7 +18,7 @@ TABLE = {
     2: "launchers worker",
     1: "rundir rank_dir machine_lock lines timeline tail monitor process failures missing"
     " json_files hints tracebacks log_search",
-    0: "words errors spec records call",
+    0: "words errors spec records call contract",
 }
 LINE = {room: line for line, rooms in TABLE.items() for room in rooms.split()}
 STRANGERS = {("launchers", "worker"), ("worker", "launchers")}  # side by side, joined only by files

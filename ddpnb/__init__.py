@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ddpnb.launchers.python import Python
     from ddpnb.launchers.spawn import Spawn
     from ddpnb.launchers.torchrun import Torchrun
+    from ddpnb.launchers.warm import Warm
     from ddpnb.records import JobState, RunResult
     from ddpnb.spec import LaunchSpec
 
@@ -36,6 +37,7 @@ __all__ = [
     "RunResult",
     "Spawn",
     "Torchrun",
+    "Warm",
     "WorkerFailedError",
     "attach",
     "doctor",
@@ -55,6 +57,7 @@ _HOMES = {
     "RunResult": "ddpnb.records",
     "Spawn": "ddpnb.launchers.spawn",
     "Torchrun": "ddpnb.launchers.torchrun",
+    "Warm": "ddpnb.launchers.warm",
     "WorkerFailedError": "ddpnb.errors",
     "attach": "ddpnb.api",
     "doctor": "ddpnb.checkup",

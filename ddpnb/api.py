@@ -22,18 +22,24 @@ from ddpnb.launchers.ports import is_taken
 from ddpnb.launchers.python import Python
 from ddpnb.launchers.spawn import Spawn
 from ddpnb.launchers.torchrun import Torchrun
+from ddpnb.launchers.warm import Auto, Warm
 from ddpnb.machine_lock import machine_lock
 from ddpnb.plan import Plan, plan
 from ddpnb.process import ProcessId
 from ddpnb.run_list import RunList, find, readable_runs
 from ddpnb.rundir import RunDir, runs_folder
+from ddpnb.warm import client as warm
+from ddpnb.warm.client import NotWarmError
+from ddpnb.warm.state import WarmFiles
 
 __all__ = ["attach", "dryrun", "launch", "on_job", "rerun", "runs", "start"]
 
 logger = logging.getLogger(__name__)
 
 _LAUNCHERS: dict[str, Callable[..., Launcher]] = {
+    "auto": Auto,
     "cold": Cold,
+    "warm": Warm,
     "torchrun": Torchrun,
     "spawn": Spawn,
     "python": Python,
@@ -81,7 +87,11 @@ def launch(
         LaunchError: the supervisor could not be started.
     """
     job = start(target, *args, **options)
-    _tell(job)
+    try:
+        _tell(job)
+    except BaseException:  # the stop button while its view is drawn: the caller gets no handle
+        job.stop(wait=False)
+        raise
     return job
 
 
@@ -115,7 +125,7 @@ def start(
         )
     try:
         _write_script(planned)
-        _start_supervisor(run)
+        _start_supervisor(planned)
     except BaseException:  # also the stop button: no rank may run that nobody holds a handle of
         _break_off(run)
         raise
@@ -215,25 +225,54 @@ def _break_off(run: RunDir) -> None:
         shutil.rmtree(run.path, ignore_errors=True)
 
 
-def _start_supervisor(run: RunDir) -> None:
+def _start_supervisor(planned: Plan) -> None:
     """Start the keeper of the run and return when it has written down who it is."""
+    run, why = planned.run, ""
+    files: WarmFiles | None = None
+    if isinstance(planned.launcher, Auto | Warm):
+        try:
+            files = _warm_process(planned)
+        except NotWarmError as error:
+            if isinstance(planned.launcher, Warm):
+                raise
+            why = str(error)
     log = os.open(run.launcher_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     # The stop button waits for these moments: it finds no supervisor, or one that can be told.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        done = subprocess.run(
-            [*python("ddpnb.launchers.supervise"), str(run.path)],
-            env=clean_environment(os.environ),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            check=False,
-        )
+        came_up = None
+        if files is not None:
+            try:
+                came_up = warm.launch(files, run, log)
+            except NotWarmError as error:
+                if isinstance(planned.launcher, Warm):
+                    raise
+                why = str(error)
+        if came_up is None:
+            came_up = _run_starter(run, log, why)
     finally:
         os.close(log)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    if done.returncode != 0:
+    if not came_up:
         said = run.launcher_log.read_text(errors="replace").strip()
         said = said or f"it left no word; is the disk of {run.path} full?"
-        raise LaunchError(f"the supervisor could not start (exit code {done.returncode}):\n{said}")
+        raise LaunchError(f"the supervisor could not start:\n{said}")
+
+
+def _warm_process(planned: Plan) -> WarmFiles:
+    env = clean_environment(os.environ) | dict(planned.command.env)
+    wait = isinstance(planned.launcher, Warm)
+    return warm.prepare(env, planned.spec.env, wait=wait)
+
+
+def _run_starter(run: RunDir, log: int, why: str) -> bool:
+    done = subprocess.run(
+        [*python("ddpnb.launchers.supervise"), str(run.path), why],
+        env=clean_environment(os.environ),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+        check=False,
+    )
+    return done.returncode == 0

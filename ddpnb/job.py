@@ -24,7 +24,8 @@ from ddpnb.tail import read_lines
 __all__ = ["Job", "Metrics"]
 
 _POLL_SECONDS = 0.05
-_KEEPER = "ddpnb.launchers.supervise"
+_KEEPERS = {"ddpnb.launchers.supervise", "ddpnb.warm.process"}
+"""The modules that a keeper was started with; one of them is a word of its command."""
 
 logger = logging.getLogger(__name__)
 
@@ -224,7 +225,7 @@ class Job:
             return
         keeper = ProcessId.from_json(processes["keeper"])
         words = command_line(keeper.pid) if keeper.is_alive() else None
-        if words and _KEEPER not in words:
+        if words and not _KEEPERS.intersection(words):
             raise RunDirError(f"{self.run.processes} names a process that is no supervisor")
         if not keeper.send(signum) and keeper.is_elsewhere():
             raise RunDirError(

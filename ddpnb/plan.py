@@ -7,18 +7,19 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ddpnb.errors import SpecError
 from ddpnb.launchers.base import Command, Launcher, clean_environment
 from ddpnb.launchers.devices import Gpu, resolve
 from ddpnb.launchers.python import Python
 from ddpnb.launchers.torchrun import Torchrun
+from ddpnb.launchers.warm import Auto
 from ddpnb.rundir import RunDir, runs_folder
 from ddpnb.sources import Source, from_function, from_words
 from ddpnb.spec import DEFAULT_LOG_BYTES, LaunchSpec
 
-__all__ = ["Plan", "plan"]
+__all__ = ["Plan", "plan", "use_by_default"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +41,7 @@ def plan(
     /,
     *,
     module: str | None = None,
-    launcher: Launcher | None = None,
+    launcher: Launcher | Literal["auto"] | None = None,
     name: str | None = None,
     nnodes: int = 1,
     nproc_per_node: int | str = 1,
@@ -61,10 +62,11 @@ def plan(
     """
     given = locals()
     options = {key: given[key] != default for key, default in (plan.__kwdefaults__ or {}).items()}
-    mechanism: Launcher = Torchrun() if launcher is None else launcher
+    mechanism = _mechanism(launcher)
     if not callable(getattr(mechanism, "command", None)) or isinstance(mechanism, type):
         raise SpecError(
-            f"launcher is {launcher!r}; give Torchrun(), Spawn(function=...) or Python()"
+            f'launcher is {launcher!r}; give "auto", or Warm(), Cold(), Torchrun(),'
+            " Spawn(function=...) or Python()"
         )
     folder = _working_folder(cwd)
     if callable(target):
@@ -106,6 +108,21 @@ def plan(
         command=replace(command, files=_files(source, run)),
         gpus=devices.gpus,
     )
+
+
+def _mechanism(launcher: Launcher | Literal["auto"] | None) -> Launcher:
+    if launcher is None:
+        return _usual()
+    return Auto() if launcher == "auto" else launcher
+
+
+def use_by_default(launcher: Callable[[], Launcher]) -> None:
+    """Have launches of this process that name no launcher use this one."""
+    global _usual
+    _usual = launcher
+
+
+_usual: Callable[[], Launcher] = Torchrun
 
 
 def _working_folder(cwd: str | Path | None) -> Path:

@@ -17,7 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ProcessId", "boot_id", "children_table", "command_line", "descendants"]
+__all__ = [
+    "ProcessId",
+    "ancestors",
+    "boot_id",
+    "children_table",
+    "command_line",
+    "descendants",
+]
 
 _STATE, _PPID, _START_TIME = 0, 1, 19  # fields of /proc/PID/stat, counted behind the command name
 
@@ -174,6 +181,17 @@ def descendants(pid: int) -> list[ProcessId]:
         name = ProcessId.of(child)
         if name is not None:
             found.append(name)
+    return found
+
+
+def ancestors(pid: int) -> list[ProcessId]:
+    """Return a process and all that it descends from, the nearest first."""
+    found: list[ProcessId] = []
+    while (fields := _stat(pid)) is not None:
+        name = ProcessId.of(pid)
+        if name is not None:
+            found.append(name)
+        pid = int(fields[_PPID])
     return found
 
 

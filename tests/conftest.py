@@ -15,6 +15,9 @@ from typing import Any, TypeVar
 import psutil
 import pytest
 
+from ddpnb.warm import client
+from ddpnb.warm.state import WarmFiles, WarmState
+
 ROOT = Path(__file__).resolve().parent.parent
 THIS_PROCESS = psutil.Process()
 NEEDS = {"browser", "cgroup", "gpu", "mount", "netns", "slurm"}
@@ -80,6 +83,10 @@ def session_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
         monkeypatch.setenv("DDPNB_RUNS", str(place / "runs"))
         monkeypatch.delenv("DDPNB_RUN", raising=False)
+        # Kernels of other folders find this checkout.
+        monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+        # Each kernel of a test would else import torch a further time.
+        monkeypatch.setenv("DDPNB_WARM", "0")
         yield
     assert runs_in_the_repository() == runs
 
@@ -91,6 +98,36 @@ def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
         monkeypatch.setenv("DDPNB_RUNS", str(tmp_path / "runs"))
         monkeypatch.chdir(tmp_path)
         yield
+
+
+@pytest.fixture(scope="session")
+def warm_process(session_place: None) -> Iterator[WarmState]:
+    """Return a warm process of this process; all tests that ask for it share it."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("DDPNB_WARM", "1")
+        client.start()
+        wait_until(lambda: own_warm_process().stage != "warming", what="torch is imported")
+    yield own_warm_process()
+    files, state = require_warm_process()
+    client.stop(files, state)
+
+
+@pytest.fixture
+def warm(warm_process: WarmState, monkeypatch: pytest.MonkeyPatch) -> WarmState:
+    """Let a test, and the kernels that it starts, have warm processes."""
+    monkeypatch.setenv("DDPNB_WARM", "1")
+    return warm_process
+
+
+def own_warm_process() -> WarmState:
+    """Return what the warm process of this process says of itself."""
+    return require_warm_process()[1]
+
+
+def require_warm_process() -> tuple[WarmFiles, WarmState]:
+    found = client.find()
+    assert found is not None
+    return found
 
 
 @contextlib.contextmanager
@@ -149,6 +186,8 @@ def is_ours(process: psutil.Process, pids: set[int], place: Path) -> bool:
     # multiprocessing's own helper lives as long as the process that imported it
     if "resource_tracker" in " ".join(words):
         return False
+    if "ddpnb.warm.process" in words and f'"pid": {THIS_PROCESS.pid},' in words[-1]:
+        return True  # also a rank that was forked from it, which has its words and environment
     elder = next((parent for parent in process.parents() if parent.pid in pids), None)
     environment = process.environ()
     words += [environment.get("DDPNB_RUN", ""), environment.get("DDPNB_RUNS", "")]

@@ -12,7 +12,15 @@ from typing import Any, Literal, Protocol
 from ddpnb.rundir import RunDir
 from ddpnb.spec import LaunchSpec
 
-__all__ = ["Command", "Launcher", "clean_environment", "plain_line", "python", "rank_environment"]
+__all__ = [
+    "Command",
+    "Launcher",
+    "clean_environment",
+    "plain_line",
+    "python",
+    "rank_environment",
+    "utf8",
+]
 
 # Variables that describe somebody else's ranks, or the kernel itself. A rank that inherited them
 # would believe it is rank 3 of a Slurm step, or would draw into a notebook that is not there.
@@ -110,11 +118,14 @@ def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def utf8(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variable that makes a rank's Python speak UTF-8, unless the user has set it."""
+    return {} if "PYTHONUTF8" in environ else {"PYTHONUTF8": "1"}
+
+
 def rank_environment(spec: LaunchSpec, run: RunDir, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that every launcher sets for its ranks, the user's own on top."""
-    env = {"DDPNB_RUN": str(run.path), "OMP_NUM_THREADS": str(spec.threads)}
-    if "PYTHONUTF8" not in environ:
-        env["PYTHONUTF8"] = "1"
+    env = {"DDPNB_RUN": str(run.path), "OMP_NUM_THREADS": str(spec.threads), **utf8(environ)}
     if sys.platform == "linux" and "GLOO_SOCKET_IFNAME" not in environ:
         # One machine: gloo would otherwise resolve the host name, which laptops often cannot.
         env["GLOO_SOCKET_IFNAME"] = "lo"

@@ -20,7 +20,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ddpnb.json_files import free_reserves, reserve, write_json
 from ddpnb.launchers.supervisor import ORDERS, Supervisor
@@ -28,7 +28,7 @@ from ddpnb.launchers.tree import become_subreaper, ignore_terminal, say, sweep
 from ddpnb.process import ProcessId
 from ddpnb.rundir import RunDir
 
-__all__ = ["main"]
+__all__ = ["keep", "main"]
 
 WAITED_FOR = (*ORDERS, signal.SIGCHLD)
 
@@ -45,11 +45,18 @@ def main() -> None:
         sys.exit(0 if os.read(ready, 1) else 1)
     os.close(ready)
     os.setsid()
-    keep(run, tell)
+    keep(run, tell, why=" ".join(sys.argv[2:]))
 
 
-def keep(run: RunDir, tell: int) -> None:
-    """Be the keeper: outlive the supervisor, sweep what is left, write exit.json."""
+def keep(run: RunDir, tell: int, *, forks: bool = False, why: str = "") -> NoReturn:
+    """Be the keeper: outlive the supervisor, sweep what is left, write exit.json.
+
+    Args:
+        tell: gets a byte when the supervisor has written down who it is.
+        forks: whether the ranks are forked from here, with all that is imported; the rank leaves
+            by the exception Born.
+        why: why they are not, for people.
+    """
     become_subreaper()
     try:
         reserve(run.exit)  # how it ended must be said also when the run has filled the disk
@@ -64,14 +71,18 @@ def keep(run: RunDir, tell: int) -> None:
     if pid == 0:
         os.close(report)
         with os.fdopen(reporting, "w") as pipe:
-            json.dump(Supervisor(run, ProcessId.of(os.getppid())).main(tell), pipe)
+            keeper = ProcessId.of(os.getppid())
+            supervisor = Supervisor(run, keeper, forks=forks)
+            if why:
+                say(f"new interpreters: {why}")
+            json.dump(supervisor.main(tell), pipe)
         os._exit(0)
     os.close(reporting)
     os.close(tell)
-    supervisor = ProcessId.of(pid)
-    assert supervisor is not None  # not reaped before we do it
+    child = ProcessId.of(pid)
+    assert child is not None  # not reaped before we do it
     ignore_terminal()
-    status = _wait_for(supervisor)
+    status = _wait_for(child)
     with os.fdopen(report) as pipe:
         text = pipe.read()
     left = sweep()

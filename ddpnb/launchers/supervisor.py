@@ -102,11 +102,11 @@ class Supervisor:
         os.write(tell, b"1")
         os.close(tell)
         while not self._is_over():
+            if self.started is None and self._may_start():
+                self._start()
             self._tick()
             self._obey()
             self._check_others()
-            if self.started is None and self.reason is None and self._may_start():
-                self._start()
             self.stopping.go_on()
             if self.reason is None:
                 self.trouble.look(time.monotonic())
@@ -275,6 +275,7 @@ class Supervisor:
                 "supervisor": supervisor.to_json(),
                 "launcher": None if launcher is None else launcher.to_json(),
                 "started": self.started,
+                "forked": self.children.fork is not None,
                 "detached": self.owner is None,
             },
         )

@@ -54,10 +54,11 @@ class Rank:
     """The script as it was when the run was launched; a later edit does not reach this run."""
 
 
-def main() -> None:
-    """Be a rank from here to the end of the process."""
+def main(before: Callable[[], Any] = lambda: None) -> None:
+    """Be a rank from here to the end of the process; `before` is called when its streams are."""
     run = RunDir(Path(os.environ["DDPNB_RUN"]))
     rank = enter(run, Worker.from_env())
+    before()
     run_and_leave(lambda: report_failures(rank, lambda: _run(rank)))
 
 
@@ -134,9 +135,8 @@ def _point_streams(files: RankDir) -> dict[str, int]:
                 stream.reconfigure(encoding="utf-8", errors=errors)
     libc = ctypes.CDLL(None)
     if sys.platform == "linux":
-        libc.setvbuf(
-            ctypes.c_void_p.in_dll(libc, "stdout"), None, 1, 0
-        )  # _IOLBF: the same for printf in C
+        # _IOLBF: the same for printf in C
+        libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, 1, 0)
     return offsets
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import nbformat
 import pytest
 
-from tests.conftest import ROOT, require, wait_until
+from tests.conftest import require, wait_until
 
 SCREENSHOTS = Path(__file__).parent / "screenshots"
 SECONDS = int(
@@ -67,7 +67,6 @@ class Lab:
 
     def _environment(self, home: Path) -> dict[str, str]:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("JUPYTER")}
-        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         self.runtime = home / "runtime"
         return inherited | {
             "HOME": str(home),
@@ -77,7 +76,6 @@ class Lab:
             "JUPYTER_RUNTIME_DIR": str(self.runtime),
             "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"),
             "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
-            "PYTHONPATH": os.pathsep.join(paths),
         }
 
     def _address(self) -> str | None:

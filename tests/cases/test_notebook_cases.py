@@ -4,13 +4,12 @@ Each test names the public reports it is about.
 """
 
 import json
-import os
 
 import nbformat
 from nbclient import NotebookClient
 
 import ddpnb
-from tests.conftest import ROOT, wait_until
+from tests.conftest import wait_until
 from tests.launch.fault_scenes import DEADLINE, environment, scene_of
 
 
@@ -95,8 +94,6 @@ for i in range(5):
 
 
 def test_each_rank_has_its_own_lines_while_other_cells_run(tmp_path, monkeypatch):
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     cells = [
         "%load_ext ddpnb",
         RECORDED,

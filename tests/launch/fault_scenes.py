@@ -19,7 +19,8 @@ import ddpnb
 from ddpnb.json_files import read_json
 from ddpnb.launchers.base import Launcher
 from ddpnb.process import ProcessId, descendants
-from tests.conftest import ROOT, wait_until
+from ddpnb.warm.state import every_state
+from tests.conftest import wait_until
 
 __all__ = ["DEADLINE", "Scene", "environment", "notebook_folder", "scene_of", "small_disk"]
 
@@ -93,6 +94,8 @@ class Scene:
     place: Path
     nproc: int
     job: ddpnb.Job
+    before: set[int]
+    """The processes that were there before it."""
     kernel: KernelManager | None = None
     client: Any = None
     logs: list[BinaryIO] = field(default_factory=list)
@@ -122,11 +125,28 @@ class Scene:
     def strangers(self) -> set[ProcessId]:
         """Return the living processes that have the run in their environment, whoever they are."""
         found = set()
+        states = every_state(self.place / "ddpnb") if self.kernel is not None else []
+        waiting = {state.process.pid for state in states if state.owner.is_alive()}
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                if process.environ().get("DDPNB_RUN") == str(self.job.folder):
+                # What is forked from a warm process shows the words and the environment of that.
+                forked = "ddpnb.warm.process" in process.cmdline()
+                new = process.pid not in {*self.before, *waiting}
+                in_the_run = process.environ().get("DDPNB_RUN") == str(self.job.folder)
+                if in_the_run or (forked and new):
                     found.add(ProcessId.of(process.pid))
         return {process for process in found if process is not None and process.is_alive()}
+
+    def run_cell(self, code: str) -> None:
+        """Have the kernel run a cell that waits; return when it does."""
+        asked = self.client.execute(code)
+        while True:
+            message = self.client.get_iopub_msg(timeout=DEADLINE)
+            ours = message["parent_header"].get("msg_id") == asked
+            if ours and message["msg_type"] == "execute_input":
+                break
+        counted = self.counted(0)
+        wait_until(lambda: self.counted(0) > counted + 100, DEADLINE, "the cell waits by now")
 
     def hold_logs(self) -> None:
         """Keep each rank's output readable, whatever becomes of its folder."""
@@ -192,6 +212,7 @@ def scene_of(
     folder.mkdir(exist_ok=True)
     (folder / "train.py").write_text(SCRIPT)
     nproc = 1 if launcher.name == "python" else 2
+    before = set(psutil.pids())
     if cell is None:
         job = ddpnb.launch(
             folder / "train.py",
@@ -202,21 +223,26 @@ def scene_of(
             env={"FAULTS": str(place)},
             cwd=folder,
         )
-        with contextlib.closing(Scene(place=place, nproc=nproc, job=job)) as scene:
+        with contextlib.closing(Scene(place=place, nproc=nproc, job=job, before=before)) as scene:
             yield scene
         return
     kernel = KernelManager(kernel_name="python3")
-    kernel.start_kernel(cwd=str(folder))
+    # A warm process of its own: it would else share that of this process, from which it descends.
+    kernel.start_kernel(cwd=str(folder), env=dict(os.environ) | {"XDG_RUNTIME_DIR": str(place)})
     client = kernel.blocking_client()
     client.start_channels()
     try:
         client.wait_for_ready(timeout=DEADLINE)
         code = KERNEL.format(nproc=nproc, launcher=launcher, detach=detach)
         code = code.replace("launcher=", "launcher=ddpnb.")
-        client.execute(code + cell)
-        (job,) = wait_until(ddpnb.runs, DEADLINE, "the run is there")
-        scene = Scene(place=place, nproc=nproc, job=job, kernel=kernel, client=client)
+        client.execute(code, reply=True, timeout=DEADLINE)
+        (job,) = ddpnb.runs()
+        scene = Scene(
+            place=place, nproc=nproc, job=job, before=before, kernel=kernel, client=client
+        )
         with contextlib.closing(scene):
+            if cell:
+                scene.run_cell(cell)
             yield scene
     finally:
         client.stop_channels()
@@ -226,12 +252,10 @@ def scene_of(
 
 @contextlib.contextmanager
 def environment(place: Path) -> Iterator[None]:
-    """Have runs go to `place`, and kernels find this checkout."""
+    """Have runs go to `place`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DDPNB_RUNS", str(notebook_folder(place) / "runs"))
         patch.setenv("FAULTS", str(place))
-        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        patch.setenv("PYTHONPATH", os.pathsep.join(paths))
         yield
 
 

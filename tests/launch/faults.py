@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 import ddpnb
 from ddpnb.launchers.base import Launcher
 from ddpnb.process import ProcessId
@@ -34,6 +36,7 @@ __all__ = ["FAULTS", "LAUNCHERS", "LEFT_SECONDS", "Fault", "Outcome", "strike"]
 
 LAUNCHERS: dict[str, Launcher] = {
     "cold": ddpnb.Cold(),
+    "warm": ddpnb.Warm(),
     "torchrun": ddpnb.Torchrun(),
     "spawn": ddpnb.Spawn(),
     "python": ddpnb.Python(),
@@ -118,6 +121,19 @@ def _kill_both(scene: Scene) -> None:
             victim.send(signum)
 
 
+def _kill_warm_process(scene: Scene) -> None:
+    """Kill the one that the notebook's ranks were forked from; they go on, and come to their end.
+
+    The test's own process has another one, which has nothing to do with them.
+    """
+    (parent,) = psutil.Process(scene.process("keeper").pid).parents()[:1]
+    assert "ddpnb.warm.process" in parent.cmdline()
+    parent.kill()
+    counted = scene.counted(0)
+    wait_until(lambda: scene.counted(0) > counted + 100, DEADLINE, "it goes on")
+    scene.order("end")
+
+
 STOPPED, OWNER, DIED = "stopped", "stopped (owner died)", "failed (supervisor died)"
 LOST = "lost (supervisor gone without a word)"
 HELPER, POLITE = ("helper",), ("polite",)
@@ -143,6 +159,14 @@ FAULTS = [
         state="failed",
         cause="launcher: killed by SIGKILL",
         python=("failed", "rank 0: killed by SIGKILL"),
+        rounds=20,
+    ),
+    Fault(
+        name="warm process SIGKILL",
+        act=_kill_warm_process,
+        launchers=("warm",),
+        state="succeeded",
+        cell="",
         rounds=20,
     ),
     Fault(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import ddpnb
-from tests.conftest import ROOT, require, wait_until
+from tests.conftest import require, wait_until
 from tests.launch.scripts import script
 
 DEADLINE = 180
@@ -307,7 +307,6 @@ def test_the_out_of_memory_killer_is_named_by_its_own_counter(small_memory):
 
     done = subprocess.run(
         [sys.executable, "-c", IN_A_SMALL_CGROUP, str(small_memory)],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=DEADLINE,

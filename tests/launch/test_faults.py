@@ -15,13 +15,24 @@ from tests.launch.faults import FAULTS, strike
 from tests.launch.scripts import SAY_RANK, script
 
 STRUCK = [(fault, launcher) for fault in FAULTS for launcher in fault.launchers]
+COLD = [(fault, launcher) for fault, launcher in STRUCK if launcher != "warm"]
+FORKED = [fault for fault, launcher in STRUCK if launcher == "warm"]
 
 
 @pytest.mark.parametrize(
-    ("fault", "launcher"), STRUCK, ids=[f"{one.name}-{launcher}" for one, launcher in STRUCK]
+    ("fault", "launcher"), COLD, ids=[f"{one.name}-{launcher}" for one, launcher in COLD]
 )
 def test_a_fault_leaves_nothing_and_is_told_as_it_was(tmp_path, fault, launcher):
-    outcome = strike(fault, launcher, tmp_path)
+    check(fault, launcher, tmp_path)
+
+
+@pytest.mark.parametrize("fault", FORKED, ids=lambda fault: fault.name)
+def test_a_fault_of_forked_ranks_leaves_nothing_either(warm, tmp_path, fault):
+    check(fault, "warm", tmp_path)
+
+
+def check(fault, launcher, place):
+    outcome = strike(fault, launcher, place)
 
     require("mount", outcome is not None, "this user may not mount a small disk")
     assert outcome is not None

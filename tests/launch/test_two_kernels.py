@@ -11,7 +11,7 @@ from jupyter_client.manager import KernelManager
 
 import ddpnb
 from ddpnb.records import JobState
-from tests.conftest import ROOT, wait_until
+from tests.conftest import wait_until
 
 EACH = 6
 
@@ -29,8 +29,7 @@ jobs = [ddpnb.launch("train.py", launcher=ddpnb.Python(), grace=1.0) for _ in ra
 @contextlib.contextmanager
 def kernel(folder: Path) -> Iterator[tuple[KernelManager, Any]]:
     manager = KernelManager(kernel_name="python3")
-    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    manager.start_kernel(cwd=str(folder), env=os.environ | {"PYTHONPATH": paths})
+    manager.start_kernel(cwd=str(folder))
     client = manager.blocking_client()
     client.start_channels()
     try:

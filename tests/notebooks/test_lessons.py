@@ -43,7 +43,6 @@ def lesson_of(path: Path) -> str:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return an empty folder for a notebook, whose kernel and ranks find this checkout."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     folder = tmp_path / "a learner's folder"
     folder.mkdir()

@@ -4,7 +4,6 @@ The scripts import no torch, so that most of the time goes into torchrun's own s
 """
 
 import contextlib
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,6 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
-
-from tests.conftest import ROOT
 
 HELLO = """%%ddp -n 2 {file}
 import os
@@ -30,8 +27,6 @@ time.sleep(600)
 @pytest.fixture
 def run_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Return a function that runs cells in a kernel of their own and gives the notebook back."""
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
 
     def run(*cells: str) -> Any:
         notebook = nbformat.v4.new_notebook(

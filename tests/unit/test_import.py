@@ -10,7 +10,7 @@ import ddpnb
 from tests.conftest import ROOT
 
 PUBLIC_NAMES = """
-    Cold DdpnbError Job JobState LaunchSpec Python RunResult Spawn Torchrun WorkerFailedError
+    Cold DdpnbError Job JobState LaunchSpec Python RunResult Spawn Torchrun Warm WorkerFailedError
     attach doctor dryrun launch load_ipython_extension runs
 """.split()
 

@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 TABLE = {
     5: "notebook cli cli_runs demo lab terminal execution __main__",
     4: "compare profile checkup diagnose exercises options usage",
-    3: "job api plan sources run_list capture",
+    3: "job api plan sources run_list capture warm",
     2: "launchers worker",
     1: "rundir rank_dir machine_lock lines timeline tail monitor process failures missing"
     " json_files hints tracebacks log_search",

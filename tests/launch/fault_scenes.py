@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import struct
 import subprocess
@@ -129,13 +130,24 @@ class Scene:
         waiting = {state.process.pid for state in states if state.owner.is_alive()}
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                # What is forked from a warm process shows the words and the environment of that.
-                forked = "ddpnb.warm.process" in process.cmdline()
+                forked = self._is_from_our_warm_process(process.cmdline())
                 new = process.pid not in {*self.before, *waiting}
                 in_the_run = process.environ().get("DDPNB_RUN") == str(self.job.folder)
                 if in_the_run or (forked and new):
                     found.add(ProcessId.of(process.pid))
         return {process for process in found if process is not None and process.is_alive()}
+
+    def _is_from_our_warm_process(self, words: list[str]) -> bool:
+        """Whether a process has the words, which it keeps, of the warm process of this scene.
+
+        Other tests, which run at the same time, have their own.
+        """
+        if "ddpnb.warm.process" not in words:
+            return False
+        folder, owner = words[-2:]
+        if self.kernel is not None:
+            return Path(folder) == self.place / "ddpnb"
+        return int(json.loads(owner)["pid"]) == os.getpid()
 
     def run_cell(self, code: str) -> None:
         """Have the kernel run a cell that waits; return when it does."""

@@ -33,7 +33,7 @@ DEADLINE = 180
         ("train.py", {"args": ["--lr"]}, "no option 'args'"),
         ("train.py", {"text": b""}, "no option 'text'"),
         ("train.py", {"launcher": "torchrun"}, "launcher is 'torchrun'"),
-        ("train.py", {"launcher": ddpnb.Torchrun}, r"give Torchrun\(\)"),
+        ("train.py", {"launcher": ddpnb.Torchrun}, r"Torchrun'>; give \"auto\", or Warm\(\)"),
         ("train.py", {"env": {"A": 1}}, "must be strings"),
         ("train.py", {"timeout": -1}, "timeout is -1"),
     ],
